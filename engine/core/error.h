@@ -83,8 +83,8 @@ namespace detail {
 }  // namespace heddle
 
 // Always on. Throws InvalidArgument with the parts joined: HEDDLE_CHECK(a == b, "op: a is ", a, ", b is ", b).
-#define HEDDLE_CHECK(condition, ...)                                                     \
-  do {                                                                                   \
-    if (!(condition)) [[unlikely]]                                                       \
-      ::heddle::detail::throw_invalid_argument(::heddle::join_text(__VA_ARGS__));        \
+#define HEDDLE_CHECK(condition, ...)                                              \
+  do {                                                                            \
+    if (!(condition)) [[unlikely]]                                                \
+      ::heddle::detail::throw_invalid_argument(::heddle::join_text(__VA_ARGS__)); \
   } while (false)

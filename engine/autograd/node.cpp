@@ -1,0 +1,184 @@
+#include "engine/autograd/node.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "engine/autograd/variable_state.h"
+#include "engine/backend/backend.h"
+
+namespace heddle {
+namespace {
+
+std::atomic<std::uint64_t> next_sequence{1};
+thread_local bool recording = true;
+
+// Nodes whose last owner went away while another node was being destroyed. A chain of a million nodes would overflow
+// the stack if each destroyed the next from inside its own destructor.
+thread_local std::vector<std::shared_ptr<Node>>* doomed = nullptr;
+
+}  // namespace
+
+SavedTensor::SavedTensor(const Tensor& tensor) : tensor_(tensor) {
+  if (tensor_.defined() && tensor_.storage()->is_external()) tensor_ = tensor_.clone();
+  version_ = tensor_.version();
+}
+
+const Tensor& SavedTensor::get(const char* op) const {
+  if (tensor_.version() != version_) {
+    throw Error(join_text("backward of ", op, ": a value of shape ", tensor_.shape(),
+                          " that it needs was changed after the forward pass"));
+  }
+  return tensor_;
+}
+
+Node::Node(int num_outputs)
+    : slots_(static_cast<std::size_t>(num_outputs)),
+      outputs_(static_cast<std::size_t>(num_outputs)),
+      sequence_(next_sequence.fetch_add(1, std::memory_order_relaxed)) {}
+
+Node::~Node() {
+  std::vector<std::shared_ptr<Node>> mine;
+  const bool outermost = doomed == nullptr;
+  if (outermost) doomed = &mine;
+  for (Edge& edge : inputs_) {
+    if (edge.node != nullptr && edge.node.use_count() == 1) doomed->push_back(std::move(edge.node));
+  }
+  if (!outermost) return;
+  while (!mine.empty()) {
+    const std::shared_ptr<Node> next = std::move(mine.back());
+    mine.pop_back();
+  }
+  doomed = nullptr;
+}
+
+Tensor Node::relu_mask(int) const { return {}; }
+
+void Node::add_edge(const Variable& input) {
+  Edge edge;
+  if (input.defined()) {
+    edge.shape = input.shape();
+    edge.dtype = input.dtype();
+    edge.device = input.device();
+    if (input.requires_grad()) {
+      edge.node = input.grad_node();
+      edge.output_index = input.output_index();
+      if (edge.node == nullptr) edge.leaf = input.state_;
+    }
+  }
+  inputs_.push_back(std::move(edge));
+}
+
+void Node::set_inputs(std::initializer_list<const Variable*> inputs) {
+  inputs_.reserve(inputs.size());
+  for (const Variable* input : inputs) add_edge(*input);
+}
+
+void Node::set_inputs(const std::vector<Variable>& inputs) {
+  inputs_.reserve(inputs.size());
+  for (const Variable& input : inputs) add_edge(input);
+}
+
+void Node::set_output(int i, const Tensor& data) {
+  Edge& output = outputs_[static_cast<std::size_t>(i)];
+  output.shape = data.shape();
+  output.dtype = data.dtype();
+  output.device = data.device();
+}
+
+const Tensor& BackwardContext::grad_output(int i) {
+  GradSlot& slot = node_.slots_[static_cast<std::size_t>(i)];
+  if (slot.fresh) {
+    const Edge& output = node_.outputs_[static_cast<std::size_t>(i)];
+    slot.grad = Tensor::zeros(output.shape, output.dtype, output.device);
+    slot.fresh = false;
+  }
+  return slot.grad;
+}
+
+bool BackwardContext::has_grad_output(int i) const { return !node_.slots_[static_cast<std::size_t>(i)].fresh; }
+
+bool BackwardContext::grad_output_is_masked(int i) const { return node_.slots_[static_cast<std::size_t>(i)].masked; }
+
+bool BackwardContext::needs_grad(int input) const {
+  const Edge& edge = node_.inputs_[static_cast<std::size_t>(input)];
+  return edge.node != nullptr || edge.leaf != nullptr;
+}
+
+GradSlot& BackwardContext::slot_of(const Edge& edge) const {
+  if (edge.node != nullptr) return edge.node->slots_[static_cast<std::size_t>(edge.output_index)];
+  return edge.leaf->slot;
+}
+
+GradTarget BackwardContext::target(int input) {
+  const Edge& edge = node_.inputs_[static_cast<std::size_t>(input)];
+  GradSlot& slot = slot_of(edge);
+  if (slot.fresh) {
+    const bool keep = edge.leaf != nullptr && slot.grad.defined();
+    if (!keep) slot.grad = Tensor::empty(edge.shape, edge.dtype, edge.device);
+    slot.fresh = false;
+    slot.owned = true;
+    return {slot.grad, WriteMode::store};
+  }
+  if (edge.node != nullptr && !slot.owned) {
+    slot.grad = slot.grad.clone();
+    slot.owned = true;
+  }
+  return {slot.grad, WriteMode::add};
+}
+
+void BackwardContext::give(int input, const Tensor& gradient) {
+  const Edge& edge = node_.inputs_[static_cast<std::size_t>(input)];
+  HEDDLE_CHECK(gradient.numel() == edge.shape.numel() && gradient.dtype() == edge.dtype, "backward of ", node_.name(),
+               ": gradient ", gradient.shape(), " ", gradient.dtype(), " for an input ", edge.shape, " ", edge.dtype);
+  GradSlot& slot = slot_of(edge);
+  const Tensor shaped = gradient.reshape(edge.shape);
+  if (edge.node != nullptr && slot.fresh) {
+    slot.grad = shaped;
+    slot.owned = false;
+    slot.fresh = false;
+    return;
+  }
+  GradTarget destination = target(input);
+  if (destination.mode == WriteMode::store) {
+    destination.tensor.copy_from(shaped);
+  } else {
+    backend_for(edge.device).axpy(1.0, shaped, destination.tensor);
+  }
+}
+
+Tensor BackwardContext::take_relu_mask(int input) {
+  const Edge& edge = node_.inputs_[static_cast<std::size_t>(input)];
+  if (edge.node == nullptr) return {};
+  GradSlot& slot = slot_of(edge);
+  if (slot.consumers != 1) return {};
+  Tensor mask = edge.node->relu_mask(edge.output_index);
+  if (mask.defined()) slot.masked = true;
+  return mask;
+}
+
+bool grad_enabled() noexcept { return recording; }
+
+NoGradGuard::NoGradGuard() noexcept : previous_(recording) { recording = false; }
+NoGradGuard::~NoGradGuard() { recording = previous_; }
+
+bool needs_graph(std::initializer_list<const Variable*> inputs) noexcept {
+  return recording && std::any_of(inputs.begin(), inputs.end(), [](const Variable* v) { return v->requires_grad(); });
+}
+
+bool needs_graph(const std::vector<Variable>& inputs) noexcept {
+  return recording && std::any_of(inputs.begin(), inputs.end(), [](const Variable& v) { return v.requires_grad(); });
+}
+
+Variable make_result(Tensor y, std::shared_ptr<Node> node, std::initializer_list<const Variable*> inputs) {
+  node->set_inputs(inputs);
+  node->set_output(0, y);
+  return Variable::from_node(std::move(y), std::move(node), 0);
+}
+
+Variable make_result(Tensor y, std::shared_ptr<Node> node, const std::vector<Variable>& inputs) {
+  node->set_inputs(inputs);
+  node->set_output(0, y);
+  return Variable::from_node(std::move(y), std::move(node), 0);
+}
+
+}  // namespace heddle

@@ -1,0 +1,144 @@
+// One op in the history, and what its backward() works with. An own op is a Node and a function that makes it: see
+// examples/embed and CONTRIBUTING.md.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <vector>
+
+#include "../backend/op_params.h"
+#include "variable.h"
+
+namespace heddle {
+
+// A tensor kept for the backward pass. It notices when its values were changed after they were saved. Memory that the
+// user owns can be changed without notice, so it is copied.
+class SavedTensor {
+ public:
+  SavedTensor() = default;
+  SavedTensor(const Tensor& tensor);  // NOLINT(google-explicit-constructor)
+  // The tensor. Throws: Error naming op and shape if its memory was changed since it was saved.
+  const Tensor& get(const char* op) const;
+  bool defined() const noexcept { return tensor_.defined(); }
+  void reset() { tensor_ = Tensor(); }
+
+ private:
+  Tensor tensor_;
+  std::uint64_t version_ = 0;
+};
+
+// Where the gradient of one value is collected during a backward pass.
+struct GradSlot {
+  Tensor grad;
+  int pending = 0;      // contributions still to come
+  int consumers = 0;    // edges that lead here in this pass
+  bool fresh = true;    // nothing was written yet
+  bool owned = false;   // grad is ours to add to; false: shared with another slot
+  bool masked = false;  // the producer's ReLU mask is applied already
+};
+
+// From a node to a value that it used.
+struct Edge {
+  std::shared_ptr<Node> node;                   // producer, or
+  std::shared_ptr<detail::VariableState> leaf;  // leaf; both empty: no gradient is wanted
+  int output_index = 0;
+  Shape shape;
+  DType dtype = DType::f32;
+  Device device;
+};
+
+class BackwardContext;
+
+class Node {
+ public:
+  explicit Node(int num_outputs = 1);
+  virtual ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  // Name of the op, for messages and profiles.
+  virtual const char* name() const noexcept = 0;
+  // Reads ctx.grad_output() and writes or adds the gradients of those inputs that need one.
+  virtual void backward(BackwardContext& ctx) = 0;
+  // Drops saved tensors. Called after backward() unless the graph is retained.
+  virtual void release() noexcept = 0;
+  // If output i is max(0, .) whose gradient must be multiplied by (mask > 0): that mask. Its only consumer may apply it
+  // while it writes the gradient; otherwise the node does (ctx.grad_output_is_masked()).
+  virtual Tensor relu_mask(int output) const;
+
+  // Edges to the inputs, in the order that BackwardContext counts them. Called once, by make_result.
+  void set_inputs(std::initializer_list<const Variable*> inputs);
+  void set_inputs(const std::vector<Variable>& inputs);
+  const std::vector<Edge>& inputs() const noexcept { return inputs_; }
+  // Shape of an output, for a gradient that nobody contributed to.
+  void set_output(int i, const Tensor& data);
+
+ private:
+  friend class BackwardContext;
+  friend class BackwardPass;
+  void add_edge(const Variable& input);
+
+  std::vector<Edge> inputs_;
+  std::vector<GradSlot> slots_;  // one an output
+  std::vector<Edge> outputs_;    // shape, dtype and device of each output
+  std::uint64_t sequence_;       // order of creation
+  std::uint64_t visited_ = 0;    // id of the last pass that met it
+  bool released_ = false;
+};
+
+// Where to write a gradient, and whether to store or to add.
+struct GradTarget {
+  Tensor tensor;
+  WriteMode mode;
+};
+
+// What Node::backward sees.
+class BackwardContext {
+ public:
+  explicit BackwardContext(Node& node) : node_(node) {}
+
+  // Gradient of output i, all contributions added; zeros if there were none. Read only: it may be shared.
+  const Tensor& grad_output(int i = 0);
+  bool has_grad_output(int i = 0) const;
+  // True if the consumer applied relu_mask(i) already.
+  bool grad_output_is_masked(int i = 0) const;
+  bool needs_grad(int input) const;
+  // Memory of input's shape to write its gradient to, in the mode given. Each call must be followed by one write.
+  GradTarget target(int input);
+  // Gives an already computed gradient: stored without a copy where possible, else added. The caller must not change it
+  // later.
+  void give(int input, const Tensor& gradient);
+  // A mask that this node must apply to the gradient of input that it writes with target() or give(); undefined if
+  // none. Calling it is the promise to do so.
+  Tensor take_relu_mask(int input);
+
+ private:
+  GradSlot& slot_of(const Edge& edge) const;
+  Node& node_;
+};
+
+// True if ops record history in this thread.
+bool grad_enabled() noexcept;
+// Switches recording off in this thread while it lives.
+class NoGradGuard {
+ public:
+  NoGradGuard() noexcept;
+  ~NoGradGuard();
+  NoGradGuard(const NoGradGuard&) = delete;
+  NoGradGuard& operator=(const NoGradGuard&) = delete;
+
+ private:
+  bool previous_;
+};
+
+// True if an op on these inputs has to be recorded.
+bool needs_graph(std::initializer_list<const Variable*> inputs) noexcept;
+bool needs_graph(const std::vector<Variable>& inputs) noexcept;
+
+// The variable that an op returns: y as output 0 of node, whose inputs are set here. For ops with several outputs use
+// Node::set_inputs, Node::set_output and Variable::from_node.
+Variable make_result(Tensor y, std::shared_ptr<Node> node, std::initializer_list<const Variable*> inputs);
+Variable make_result(Tensor y, std::shared_ptr<Node> node, const std::vector<Variable>& inputs);
+
+}  // namespace heddle

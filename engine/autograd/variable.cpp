@@ -1,0 +1,80 @@
+#include "engine/autograd/variable.h"
+
+#include "engine/autograd/variable_state.h"
+
+namespace heddle {
+
+Variable::Variable(Tensor data, bool requires_grad) : state_(std::make_shared<detail::VariableState>()) {
+  state_->data = std::move(data);
+  if (requires_grad) set_requires_grad(true);
+}
+
+const Tensor& Variable::data() const {
+  HEDDLE_CHECK(defined(), "use of an undefined variable");
+  return state_->data;
+}
+
+Tensor& Variable::mutable_data() {
+  HEDDLE_CHECK(defined(), "use of an undefined variable");
+  return state_->data;
+}
+
+bool Variable::requires_grad() const noexcept { return defined() && state_->requires_grad; }
+
+void Variable::set_requires_grad(bool on) {
+  HEDDLE_CHECK(defined() && is_leaf(), "requires_grad can be set on leaves only; use detach() on the result of an op");
+  HEDDLE_CHECK(!on || is_floating(state_->data.dtype()), "a gradient needs a float dtype, this variable holds ",
+               state_->data.dtype(), " with shape ", state_->data.shape());
+  state_->requires_grad = on;
+}
+
+Tensor& Variable::grad() {
+  HEDDLE_CHECK(defined() && is_leaf(), "only leaves keep a gradient; this variable is the result of an op");
+  HEDDLE_CHECK(state_->requires_grad, "this variable does not require a gradient");
+  GradSlot& slot = state_->slot;
+  if (!slot.grad.defined()) slot.grad = Tensor::empty_like(state_->data);
+  if (slot.fresh) {
+    slot.grad.fill_zero();
+    slot.fresh = false;
+  }
+  return slot.grad;
+}
+
+void Variable::zero_grad() {
+  HEDDLE_CHECK(defined() && is_leaf(), "zero_grad() on the result of an op");
+  state_->slot.fresh = true;
+}
+
+bool Variable::grad_is_fresh() const noexcept { return !defined() || state_->slot.fresh; }
+
+Variable Variable::detach() const { return Variable(data()); }
+
+void Variable::rebind(Tensor data, Tensor grad) {
+  HEDDLE_CHECK(defined() && is_leaf(), "rebind of the result of an op");
+  const Tensor& old = state_->data;
+  HEDDLE_CHECK(data.shape() == old.shape() && data.dtype() == old.dtype(), "rebind: ", old.shape(), " ", old.dtype(),
+               " to memory for ", data.shape(), " ", data.dtype());
+  HEDDLE_CHECK(!grad.defined() || (grad.shape() == old.shape() && grad.dtype() == old.dtype()),
+               "rebind: gradient memory ", grad.shape(), " for data ", old.shape());
+  data.copy_from(old);
+  state_->data = std::move(data);
+  state_->slot.grad = std::move(grad);
+  state_->slot.fresh = true;
+}
+
+const std::shared_ptr<Node>& Variable::grad_node() const noexcept {
+  static const std::shared_ptr<Node> kNone;
+  return defined() ? state_->node : kNone;
+}
+
+int Variable::output_index() const noexcept { return defined() ? state_->output_index : 0; }
+
+Variable Variable::from_node(Tensor data, std::shared_ptr<Node> node, int output_index) {
+  Variable result(std::move(data));
+  result.state_->requires_grad = true;
+  result.state_->node = std::move(node);
+  result.state_->output_index = output_index;
+  return result;
+}
+
+}  // namespace heddle

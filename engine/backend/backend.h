@@ -1,0 +1,145 @@
+// The primitives that a device must offer: the only door between ops/ and the maths of a device. Implementations:
+// engine/cpu (oneDNN and own kernels) and the CUDA plugin. Callers (ops/, optim/, data/) check shapes first, so that
+// the rules are the same everywhere; implementations may assume what the comments state.
+//
+// All tensors are dense, row-major and on device(). Outputs are given by the caller and never alias inputs unless said.
+// Work is queued on current_stream(device()). Images are (N,H,W,C), convolution weights (O,KH,KW,I/groups), linear
+// weights (out,in). "float" means f32, f64 (CPU only) or bf16; all float operands of one call have the same dtype
+// unless said. Throws: NotSupported (naming op, dtype, device) where a dtype is not offered; DeviceError; OutOfMemory
+// for scratch.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "../tensor/tensor.h"
+#include "op_params.h"
+
+namespace heddle {
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Device device() const noexcept = 0;
+  // Libraries and their versions, for reports: "oneDNN 2.6.3, avx512".
+  virtual std::string description() const = 0;
+
+  // ---- element-wise, data movement ------------------------------------------------------------------------------
+  virtual void fill(Tensor& y, double value) = 0;
+  // Converts between any two dtypes; same numel. Float to integer truncates towards zero.
+  virtual void cast(const Tensor& x, Tensor& y) = 0;
+  // y += alpha * x, same shape and float dtype.
+  virtual void axpy(double alpha, const Tensor& x, Tensor& y) = 0;
+  // y may be x.
+  virtual void unary(UnaryOp op, const Tensor& x, double a, double b, Tensor& y) = 0;
+  // dx (=|+=) dy * f'(x). x and y are the operand and the result; an op reads only the one it needs, the other may be
+  // undefined: y for exp, sqrt, relu, sigmoid, tanh; x for abs, log, gelu, pow_scalar, clamp; none for the rest.
+  virtual void unary_backward(UnaryOp op, const Tensor& x, const Tensor& y, const Tensor& dy, double a, double b,
+                              Tensor& dx, WriteMode mode) = 0;
+  // y has the broadcast shape of a and b (trailing dimensions aligned). Any dtype but pow and div: float. y may be a or
+  // b of the same shape.
+  virtual void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& y) = 0;
+  // y = condition ? a : b with broadcasting of all three; condition u8.
+  virtual void where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor& y) = 0;
+  // y[i_0..] = x with dimension i of y being dimension perm[i] of x.
+  virtual void permute(const Tensor& x, std::span<const int> perm, Tensor& y) = 0;
+  // Copies n entries of dimension dim: y[.., y_begin + j, ..] (=|+=) x[.., x_begin + j, ..]; the other dimensions are
+  // equal.
+  virtual void copy_range(const Tensor& x, std::int64_t x_begin, Tensor& y, std::int64_t y_begin, int dim,
+                          std::int64_t n, WriteMode mode) = 0;
+  // y.row(j) = x.row(index[j]); index i64 (n), already checked by the caller on the CPU; y (n, ...rest of x).
+  virtual void index_select(const Tensor& x, const Tensor& index, Tensor& y) = 0;
+  // y.row(index[j]) += x.row(j), repeated indices add up in the order of j (deterministic).
+  virtual void index_add(const Tensor& x, const Tensor& index, Tensor& y) = 0;
+  // y[i][j] = x[i][index[i][j]] along dim; index i64 has y's shape; the other dimensions of x equal y's.
+  virtual void gather(const Tensor& x, int dim, const Tensor& index, Tensor& y) = 0;
+  // The transpose of gather: y[i][index[i][j]] += x[i][j].
+  virtual void scatter_add(const Tensor& x, int dim, const Tensor& index, Tensor& y) = 0;
+
+  // ---- reductions, matrix products ------------------------------------------------------------------------------
+  // Reduces the dimensions whose bit is set in dim_mask. y holds the kept dimensions (as 1 or left out: only numel
+  // counts). Accumulates f32 and bf16 in f32 with a fixed order, or better.
+  virtual void reduce(ReduceKind kind, const Tensor& x, std::uint32_t dim_mask, Tensor& y, WriteMode mode) = 0;
+  // y i64: index of the first largest element along dim; a NaN counts as largest.
+  virtual void argmax(const Tensor& x, int dim, Tensor& y) = 0;
+  // y (=|+=) op(a) op(b): (M,K)x(K,N), or with an equal leading batch dimension.
+  virtual void matmul(const Tensor& a, const Tensor& b, const MatmulParams& params, Tensor& y, WriteMode mode) = 0;
+
+  // ---- layers -----------------------------------------------------------------------------------------------------
+  // y = conv(x, w) (+ bias), then max(0, .) if relu. bias (O) or undefined.
+  virtual void conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params,
+                              bool relu, Tensor& y) = 0;
+  // dx (=|+=) gradient for x. relu_mask: undefined, or of dx's shape: then the result of this call is multiplied by
+  // (relu_mask > 0) before it is written (x was a ReLU output). Input that no window covers gets 0.
+  virtual void conv2d_backward_data(const Tensor& dy, const Tensor& w, const Conv2dParams& params,
+                                    const Tensor& relu_mask, Tensor& dx, WriteMode mode) = 0;
+  // dw (=|+=) gradient for w; db likewise unless nullptr. The mode holds for both.
+  virtual void conv2d_backward_weight(const Tensor& x, const Tensor& dy, const Conv2dParams& params, Tensor& dw,
+                                      Tensor* db, WriteMode mode) = 0;
+  // y (rows,out) = x (rows,in) w^T (+ bias), then max(0, .) if relu.
+  virtual void linear_forward(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu, Tensor& y) = 0;
+  // As the convolution's.
+  virtual void linear_backward_data(const Tensor& dy, const Tensor& w, const Tensor& relu_mask, Tensor& dx,
+                                    WriteMode mode) = 0;
+  virtual void linear_backward_weight(const Tensor& x, const Tensor& dy, Tensor& dw, Tensor* db, WriteMode mode) = 0;
+  // Max pooling; relu: of max(0, x). argmax: y's shape, u8 if kernel_h*kernel_w <= 255 else i32: position inside the
+  // window (row * kernel_w + column), or undefined when no gradient is wanted. With relu, a window whose maximum is <=
+  // 0 gives 0 and the backward call passes it no gradient. NaN wins.
+  virtual void max_pool2d_forward(const Tensor& x, const Pool2dParams& params, bool relu, Tensor& y,
+                                  Tensor& argmax) = 0;
+  // y: the forward result if relu was set, else undefined.
+  virtual void max_pool2d_backward(const Tensor& dy, const Tensor& y, const Tensor& argmax, const Pool2dParams& params,
+                                   Tensor& dx, WriteMode mode) = 0;
+  virtual void avg_pool2d_forward(const Tensor& x, const Pool2dParams& params, Tensor& y) = 0;
+  // relu_mask as conv2d_backward_data.
+  virtual void avg_pool2d_backward(const Tensor& dy, const Pool2dParams& params, const Tensor& relu_mask, Tensor& dx,
+                                   WriteMode mode) = 0;
+  // Window i of an axis is [floor(i*in/out), ceil((i+1)*in/out)). argmax i32: row * width + column inside the image
+  // (max only).
+  virtual void adaptive_pool2d_forward(PoolKind kind, const Tensor& x, Tensor& y, Tensor& argmax) = 0;
+  virtual void adaptive_pool2d_backward(PoolKind kind, const Tensor& dy, const Tensor& argmax, Tensor& dx,
+                                        WriteMode mode) = 0;
+  // Over the last dimension. log: log-softmax.
+  virtual void softmax_forward(const Tensor& x, bool log, Tensor& y) = 0;
+  virtual void softmax_backward(const Tensor& y, const Tensor& dy, bool log, Tensor& dx, WriteMode mode) = 0;
+  // logits (N,K), labels i64 (N) in [0,K) or ignore_index (checked on the CPU by the caller), class_weight (K) or
+  // undefined. row_loss (N) f32, or f64 with f64 logits: weighted loss of each row, 0 for ignored ones. dlogits:
+  // undefined, or (N,K): gradient of the SUM of row losses. stats: undefined, or f32 (tail_slot::kCount): adds weight
+  // sum, loss sum, correct and sample counts; kNonFinite is raised when the loss sum is not finite.
+  virtual void cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& class_weight,
+                             const CrossEntropyParams& params, Tensor& row_loss, Tensor& dlogits, Tensor& stats) = 0;
+  // y = x * keep / (1 - p); element i is kept when uniform number i of the stream is >= p. The same call on dy is the
+  // backward.
+  virtual void dropout(const Tensor& x, double p, const RandomStream& random, Tensor& y, WriteMode mode) = 0;
+  virtual void random_uniform(double low, double high, const RandomStream& random, Tensor& y) = 0;
+  virtual void random_normal(double mean, double stddev, const RandomStream& random, Tensor& y) = 0;
+
+  // ---- training step ----------------------------------------------------------------------------------------------
+  // From the summed gradients (flat f32) and tail: writes scalars[kGradientScale] = 1/weight_sum (0 weight sum: 0)
+  // times the clipping factor min(1, max_norm/(norm+1e-6)) if max_norm > 0, scalars[kGradientNorm] (NaN if not asked
+  // for with want_norm), and scalars[kSkip] = 1 when the tail's kNonFinite is raised or the gradient holds NaN or
+  // infinity. Reads nothing back.
+  virtual void prepare_update(const Tensor& gradients, const Tensor& tail, double max_norm, bool want_norm,
+                              Tensor& scalars) = 0;
+  // PyTorch's SGD on a range; velocity undefined when momentum is 0 (dampening 0; first update: velocity = gradient).
+  virtual void sgd_update(Tensor& w, const Tensor& gradient, Tensor& velocity, const SgdParams& params,
+                          const Tensor& scalars) = 0;
+  // PyTorch's Adam/AdamW on a range, bias corrections from scalars[kStep].
+  virtual void adam_update(Tensor& w, const Tensor& gradient, Tensor& first_moment, Tensor& second_moment,
+                           const AdamParams& params, const Tensor& scalars) = 0;
+  // images u8 (M,H,W,C), labels u8 (M), order i32 (M); batch row j is image order[begin + j]. y (n,H,W,C) float;
+  // batch_labels i64 (n).
+  virtual void gather_images(const Tensor& images, const Tensor& labels, const Tensor& order, std::int64_t begin,
+                             const GatherImagesParams& params, Tensor& y, Tensor& batch_labels) = 0;
+};
+
+// The backend of a device; the CPU's exists always. Throws: InvalidArgument if none is registered.
+Backend& backend_for(Device device);
+// Adds the backend of a registered device; it stays until the program ends.
+void register_backend(std::unique_ptr<Backend> backend);
+
+// Made by engine/cpu; declared here so that the registry need not include it.
+std::unique_ptr<Backend> make_cpu_backend();
+
+}  // namespace heddle

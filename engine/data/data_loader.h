@@ -1,0 +1,55 @@
+// Batches from a resident data set: shuffled by (seed, epoch), gathered, augmented and normalised in one pass.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "../backend/op_params.h"
+#include "dataset.h"
+
+namespace heddle::data {
+
+// images f32 (B,H,W,C), labels i64 (B).
+struct Batch {
+  Tensor images;
+  Tensor labels;
+  std::int64_t size() const { return images.dim(0); }
+};
+
+struct DataLoaderOptions {
+  std::int64_t batch_size = 256;
+  bool shuffle = true;
+  bool drop_last = false;  // false: the last, smaller batch is used too
+  std::uint64_t seed = 0;
+  bool random_flip = false;
+  std::int64_t random_crop = 0;
+  // y = (value / 255 - mean[c]) / stddev[c]
+  std::array<float, GatherImagesParams::kMaxChannels> mean{};
+  std::array<float, GatherImagesParams::kMaxChannels> stddev{1.f, 1.f, 1.f, 1.f};
+};
+
+class DataLoader {
+ public:
+  // The data set must outlive the loader. Throws: InvalidArgument on options out of range.
+  DataLoader(const ResidentDataset& dataset, const DataLoaderOptions& options);
+
+  // Starts an epoch: a new order from (seed, epoch), or file order without shuffle.
+  void start_epoch(std::int64_t epoch);
+  // The next batch, or nothing at the end of the epoch. The tensors of a batch are fresh memory.
+  std::optional<Batch> next();
+  // Skips batches without computing them, to resume inside an epoch.
+  void skip(std::int64_t batches);
+  std::int64_t batches_per_epoch() const;
+  std::int64_t position() const noexcept { return position_; }  // images handed out in this epoch
+  const Tensor& order() const noexcept { return order_; }       // i32 (M), on the data set's device
+
+ private:
+  const ResidentDataset& dataset_;
+  DataLoaderOptions options_;
+  GatherImagesParams gather_;
+  Tensor order_;
+  std::int64_t position_ = 0;
+};
+
+}  // namespace heddle::data

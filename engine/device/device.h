@@ -1,0 +1,36 @@
+// Which piece of hardware a tensor lives on.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+
+#include "../core/error.h"
+
+namespace heddle {
+
+enum class DeviceType : std::uint8_t { cpu, cuda };
+
+// A device: the CPU (index 0) or the index-th visible GPU.
+struct Device {
+  DeviceType type = DeviceType::cpu;
+  int index = 0;
+
+  static constexpr Device cpu() noexcept { return {}; }
+  static constexpr Device cuda(int index) noexcept { return {DeviceType::cuda, index}; }
+  bool is_cpu() const noexcept { return type == DeviceType::cpu; }
+  // "cpu", "cuda:1"
+  std::string to_string() const;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+std::ostream& operator<<(std::ostream& out, const Device& device);
+
+// An ordered queue of work on a device. The CPU runs everything at the call: its stream is {cpu, nullptr}.
+struct Stream {
+  Device device;
+  void* handle = nullptr;
+  friend bool operator==(const Stream&, const Stream&) = default;
+};
+
+}  // namespace heddle

@@ -1,0 +1,52 @@
+// All parameters of a model in one buffer, all gradients in another (DESIGN: flat buffers).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../backend/op_params.h"
+#include "module.h"
+
+namespace heddle::nn {
+
+// One parameter's place in the flat buffers, in elements.
+struct ParameterSegment {
+  std::string name;
+  Variable variable;
+  std::int64_t begin = 0;
+  std::int64_t numel = 0;
+  // begin of the next segment: numel rounded up to 16 bytes, the rest is zero in data and gradients.
+  std::int64_t end = 0;
+};
+
+// Moves a model's parameters (f32, in forward order) into one flat buffer; the model's variables become views of it,
+// their gradients views of a second buffer that ends in an f32 tail (tail_slot) of sums that travel with the gradients.
+// The model must not be moved to another device afterwards. Copies are not possible; keep it beside the model.
+class ParameterBuffer {
+ public:
+  // Throws: InvalidArgument if the model has no parameter or not all are f32 on one device.
+  explicit ParameterBuffer(Module& module);
+  ParameterBuffer(const ParameterBuffer&) = delete;
+  ParameterBuffer& operator=(const ParameterBuffer&) = delete;
+
+  Tensor& data() noexcept { return data_; }
+  Tensor& gradients() noexcept { return gradients_; }  // same numel as data
+  Tensor& gradients_with_tail() noexcept { return all_gradients_; }
+  Tensor& tail() noexcept { return tail_; }  // (tail_slot::kCount) f32
+  const std::vector<ParameterSegment>& segments() const noexcept { return segments_; }
+  Device device() const { return data_.device(); }
+
+  // Marks all gradients fresh and zeroes the tail.
+  void zero_grad();
+  // Zero-fills gradients that no backward pass reached since zero_grad(), so that the flat buffer is valid.
+  void finish_gradients();
+  // To be called after data() was changed as a whole: values saved for backward notice.
+  void mark_changed();
+
+ private:
+  std::vector<ParameterSegment> segments_;
+  Tensor data_, all_gradients_, gradients_, tail_;
+};
+
+}  // namespace heddle::nn

@@ -1,0 +1,69 @@
+// Base of the optimisers: updates ranges of a ParameterBuffer in one pass.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "../nn/parameter_buffer.h"
+
+namespace heddle::optim {
+
+// Parameters [first, last) of ParameterBuffer::segments() that share settings; optimisers derive their own fields.
+struct SegmentRange {
+  std::size_t first = 0;
+  std::size_t last = 0;
+};
+
+struct StepOptions {
+  // Divides the gradient sums by tail()[kWeightSum] (losses with reduction sum); false: gradients are used as they are.
+  bool divide_by_weight_sum = false;
+  // Largest L2 norm of the (divided) gradient, 0: no clipping.
+  double max_gradient_norm = 0.0;
+  // Computes the norm even without clipping (see gradient_norm()).
+  bool want_gradient_norm = false;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer();
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  // One update from the gradients. Frozen parameters (requires_grad off) stay as they are. A gradient that holds NaN or
+  // infinity, or a raised tail()[kNonFinite], makes it a no-op: see last_step_skipped().
+  void step(const StepOptions& options = {});
+  void zero_grad() { parameters_.zero_grad(); }
+
+  double learning_rate() const noexcept { return learning_rate_; }
+  void set_learning_rate(double value);
+  // Updates done so far (skipped ones not counted).
+  std::int64_t step_count() const noexcept { return step_count_; }
+  // Of the last step. Block on a GPU.
+  bool last_step_skipped() const;
+  double gradient_norm() const;
+
+  // "sgd", "adam", "adamw".
+  virtual const char* name() const noexcept = 0;
+  // State tensors by name ("momentum"; flat, in the buffer's layout) for checkpoints; scalars: step_count,
+  // learning_rate.
+  virtual std::vector<std::pair<std::string, Tensor>> state_tensors() = 0;
+  void restore_counters(std::int64_t step_count, double learning_rate);
+
+  nn::ParameterBuffer& parameters() noexcept { return parameters_; }
+
+ protected:
+  Optimizer(nn::ParameterBuffer& parameters, double learning_rate);
+  // Updates everything with scalars_ filled in (see Backend::sgd_update).
+  virtual void update(const Tensor& scalars) = 0;
+
+  nn::ParameterBuffer& parameters_;
+
+ private:
+  Tensor scalars_;
+  double learning_rate_;
+  std::int64_t step_count_ = 0;
+};
+
+}  // namespace heddle::optim

@@ -1,0 +1,55 @@
+// The memory behind tensors, and the counter of its changes.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "../device/device.h"
+
+namespace heddle {
+
+// A block of device memory, shared by all tensors that view it. Freed with the last of them.
+class Storage {
+ public:
+  // Memory from the device's caching allocator; contents are undefined. Throws: OutOfMemory, InvalidArgument.
+  static std::shared_ptr<Storage> allocate(std::size_t nbytes, Device device);
+  // Memory that belongs to the caller and must outlive the storage.
+  static std::shared_ptr<Storage> wrap(void* data, std::size_t nbytes, Device device);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  void* data() const noexcept { return data_; }
+  std::size_t nbytes() const noexcept { return nbytes_; }
+  Device device() const noexcept { return device_; }
+  // True if the caller owns the memory and can change it behind our back.
+  bool is_external() const noexcept { return external_; }
+
+ private:
+  Storage(void* data, std::size_t nbytes, Device device, bool external)
+      : data_(data), nbytes_(nbytes), device_(device), external_(external) {}
+
+  void* data_;
+  std::size_t nbytes_;
+  Device device_;
+  bool external_;
+};
+
+// Counts changes of a piece of memory. A counter made for a part of a larger buffer also sees changes of the whole,
+// while a change of the part leaves its neighbours' counters alone. Thread-safe.
+class VersionCounter {
+ public:
+  explicit VersionCounter(std::shared_ptr<const VersionCounter> whole = nullptr) : whole_(std::move(whole)) {}
+  std::uint64_t value() const noexcept {
+    return count_.load(std::memory_order_relaxed) + (whole_ == nullptr ? 0 : whole_->value());
+  }
+  void bump() noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> count_{0};
+  std::shared_ptr<const VersionCounter> whole_;
+};
+
+}  // namespace heddle

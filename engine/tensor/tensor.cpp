@@ -1,0 +1,178 @@
+#include "engine/tensor/tensor.h"
+
+#include <algorithm>
+
+#include "engine/device/device_runtime.h"
+
+namespace heddle {
+namespace {
+
+// Calls fn with a pointer of the dtype's C++ type.
+template <class Fn>
+void visit_elements(DType dtype, void* data, Fn fn) {
+  switch (dtype) {
+    case DType::f32: return fn(static_cast<float*>(data));
+    case DType::f64: return fn(static_cast<double*>(data));
+    case DType::bf16: return fn(static_cast<bfloat16*>(data));
+    case DType::i32: return fn(static_cast<std::int32_t*>(data));
+    case DType::i64: return fn(static_cast<std::int64_t*>(data));
+    case DType::u8: return fn(static_cast<std::uint8_t*>(data));
+  }
+}
+
+}  // namespace
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  Tensor tensor;
+  try {
+    tensor.storage_ = Storage::allocate(checked_nbytes(shape, size_of(dtype)), device);
+  } catch (const OutOfMemory& e) {
+    throw OutOfMemory(join_text("tensor ", shape, " ", dtype, ": ", e.what()), e.requested_nbytes());
+  }
+  tensor.version_ = std::make_shared<VersionCounter>();
+  tensor.shape_ = shape;
+  tensor.dtype_ = dtype;
+  return tensor;
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
+  Tensor tensor = empty(shape, dtype, device);
+  tensor.fill_zero();
+  return tensor;
+}
+
+Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
+  Tensor tensor = empty(shape, dtype, Device::cpu());
+  visit_elements(dtype, tensor.mutable_raw_data(), [&]<class T>(T* data) {
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      std::fill_n(data, shape.numel(), bfloat16(static_cast<float>(value)));
+    } else {
+      std::fill_n(data, shape.numel(), static_cast<T>(value));
+    }
+  });
+  return tensor.to(device);
+}
+
+Tensor Tensor::from_host(const void* values, std::size_t count, const Shape& shape, DType dtype, Device device) {
+  HEDDLE_CHECK(static_cast<std::uint64_t>(shape.numel()) == count, "shape ", shape, " has ", shape.numel(),
+               " elements, but ", count, " values were given");
+  Tensor tensor = empty(shape, dtype, device);
+  runtime_for(device).copy_async(tensor.mutable_raw_data(), device, values, Device::cpu(), tensor.nbytes(),
+                                 current_stream(device));
+  return tensor;
+}
+
+Tensor Tensor::wrap(void* data, const Shape& shape, DType dtype, Device device) {
+  HEDDLE_CHECK(reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) == 0,
+               "cannot wrap memory that is not aligned for ", dtype);
+  Tensor tensor;
+  tensor.storage_ = Storage::wrap(data, checked_nbytes(shape, size_of(dtype)), device);
+  tensor.version_ = std::make_shared<VersionCounter>();
+  tensor.shape_ = shape;
+  tensor.dtype_ = dtype;
+  return tensor;
+}
+
+Tensor Tensor::reshape(const Shape& shape) const {
+  HEDDLE_CHECK(defined(), "reshape of an undefined tensor");
+  HEDDLE_CHECK(shape.numel() == numel(), "reshape: ", shape_, " has ", numel(), " elements, ", shape, " has ",
+               shape.numel());
+  Tensor view = *this;
+  view.shape_ = shape;
+  return view;
+}
+
+Tensor Tensor::reshape(std::initializer_list<std::int64_t> dims) const {
+  std::vector<std::int64_t> resolved(dims);
+  const auto unknown = std::find(resolved.begin(), resolved.end(), -1);
+  if (unknown != resolved.end()) {
+    *unknown = 1;
+    const Shape known(resolved);
+    HEDDLE_CHECK(known.numel() > 0 && numel() % known.numel() == 0, "reshape: ", shape_, " with ", numel(),
+                 " elements cannot fill the -1 of ", known, " (-1 shown as 1)");
+    *unknown = numel() / known.numel();
+  }
+  return reshape(Shape(resolved));
+}
+
+Tensor Tensor::narrow(std::int64_t begin, std::int64_t n) const {
+  HEDDLE_CHECK(defined() && rank() > 0, "narrow needs a tensor with at least one dimension");
+  HEDDLE_CHECK(begin >= 0 && n >= 0 && begin <= dim(0) && n <= dim(0) - begin, "narrow: rows [", begin, ", ", begin,
+               "+", n, ") are out of range for shape ", shape_);
+  std::vector<std::int64_t> dims(shape_.dims().begin(), shape_.dims().end());
+  const std::int64_t row_numel = dims[0] == 0 ? 0 : numel() / dims[0];
+  dims[0] = n;
+  Tensor view = *this;
+  view.shape_ = Shape(dims);
+  view.offset_ += static_cast<std::size_t>(begin * row_numel) * size_of(dtype_);
+  return view;
+}
+
+Tensor Tensor::slice_of_flat(std::int64_t begin, const Shape& shape) const {
+  HEDDLE_CHECK(defined() && begin >= 0 && begin <= numel() && shape.numel() <= numel() - begin, "slice of ", shape,
+               " at element ", begin, " is out of range for ", numel(), " elements");
+  Tensor view = *this;
+  view.shape_ = shape;
+  view.offset_ += static_cast<std::size_t>(begin) * size_of(dtype_);
+  view.version_ = std::make_shared<VersionCounter>(version_);
+  return view;
+}
+
+Tensor Tensor::clone() const {
+  HEDDLE_CHECK(defined(), "clone of an undefined tensor");
+  Tensor copy = empty(shape_, dtype_, device());
+  copy.copy_from(*this);
+  return copy;
+}
+
+Tensor Tensor::to(Device device) const {
+  HEDDLE_CHECK(defined(), "copy of an undefined tensor to ", device);
+  if (device == this->device()) return *this;
+  Tensor copy = empty(shape_, dtype_, device);
+  copy.copy_from(*this);
+  return copy;
+}
+
+void Tensor::copy_from(const Tensor& other) {
+  HEDDLE_CHECK(defined() && other.defined() && shape_ == other.shape_ && dtype_ == other.dtype_, "copy of ",
+               other.shape_, " ", other.dtype_, " into ", shape_, " ", dtype_);
+  const Device working = device().is_cpu() ? other.device() : device();
+  DeviceRuntime& runtime = runtime_for(working);
+  const Stream stream = current_stream(working);
+  runtime.copy_async(mutable_raw_data(), device(), other.raw_data(), other.device(), nbytes(), stream);
+  if (device() != other.device()) runtime.synchronize(stream);
+}
+
+void Tensor::fill_zero() {
+  runtime_for(device()).fill_async(mutable_raw_data(), 0, nbytes(), current_stream(device()));
+}
+
+void Tensor::copy_to_host(void* destination) const {
+  DeviceRuntime& runtime = runtime_for(device());
+  const Stream stream = current_stream(device());
+  runtime.copy_async(destination, Device::cpu(), raw_data(), device(), nbytes(), stream);
+  runtime.synchronize(stream);
+}
+
+double Tensor::item() const {
+  HEDDLE_CHECK(defined() && numel() == 1, "item() needs a tensor with one element, this one has shape ", shape_);
+  Tensor host = to(Device::cpu());
+  double value = 0;
+  visit_elements(dtype_, const_cast<void*>(host.raw_data()), [&]<class T>(T* data) {
+    if constexpr (std::is_same_v<T, bfloat16>) {
+      value = static_cast<double>(static_cast<float>(*data));
+    } else {
+      value = static_cast<double>(*data);
+    }
+  });
+  return value;
+}
+
+void Tensor::check_access(DType wanted, bool host) const {
+  HEDDLE_CHECK(defined(), "access to the data of an undefined tensor");
+  HEDDLE_CHECK(dtype_ == wanted, "access as ", wanted, " to a tensor of ", dtype_, " with shape ", shape_);
+  HEDDLE_CHECK(!host || device().is_cpu(), "host access to a tensor on ", device(), " with shape ", shape_,
+               "; copy it with to(Device::cpu())");
+}
+
+}  // namespace heddle

@@ -1,0 +1,44 @@
+#include "engine/tensor/tensor.h"
+
+#include "tests/support/catch.h"
+
+using namespace heddle;
+
+TEST_CASE("views share memory and the count of changes") {
+  Tensor t = Tensor::from_values(std::vector<float>{1, 2, 3, 4, 5, 6}, {3, 2});
+  Tensor row = t.narrow(1, 1);
+  CHECK(row.to_vector<float>() == std::vector<float>{3, 4});
+  const auto before = t.version();
+  row.mutable_host_data<float>()[0] = 9;
+  CHECK(t.version() > before);
+  CHECK(t.reshape({6}).to_vector<float>()[2] == 9);
+  CHECK(t.reshape({-1, 3}).shape() == Shape{2, 3});
+  CHECK_THROWS_AS(t.reshape({4}), InvalidArgument);
+  CHECK_THROWS_AS(t.narrow(2, 2), InvalidArgument);
+}
+
+TEST_CASE("a slice of a flat buffer notices changes of the buffer but not of its neighbour") {
+  Tensor flat = Tensor::zeros({10});
+  Tensor a = flat.slice_of_flat(0, {2, 2});
+  Tensor b = flat.slice_of_flat(4, {6});
+  const auto va = a.version(), vb = b.version();
+  a.mutable_host_data<float>()[0] = 1;
+  CHECK(a.version() > va);
+  CHECK(b.version() == vb);
+  flat.fill_zero();
+  CHECK(b.version() > vb);
+}
+
+TEST_CASE("access with the wrong type is refused with both types") {
+  Tensor t = Tensor::zeros({2}, DType::i64);
+  CHECK_THROWS_WITH(t.host_data<float>(), Catch::Contains("f32") && Catch::Contains("i64"));
+  CHECK(Tensor::full({}, 2.5).item() == 2.5);
+  CHECK_THROWS_AS(Tensor::zeros({2}).item(), InvalidArgument);
+  CHECK_THROWS_AS(Tensor().host_data<float>(), InvalidArgument);
+}
+
+TEST_CASE("bfloat16 rounds to nearest even and keeps NaN") {
+  CHECK(static_cast<float>(bfloat16(1.00390625f)) == 1.0f);
+  CHECK(static_cast<float>(bfloat16(1.01171875f)) == 1.015625f);
+  CHECK(std::isnan(static_cast<float>(bfloat16(std::nanf("")))));
+}
