@@ -9,14 +9,34 @@
 #include <vector>
 
 #include "../autograd/variable.h"
+#include "../backend/op_params.h"
 #include "../core/random.h"
 
 namespace heddle::nn {
+
+// What the dimensions of a parameter mean, for the exchange of weights with other programs.
+struct ParameterLayout {
+  enum class Kind : std::uint8_t {
+    plain,              // as anywhere else
+    conv_weight,        // (O,KH,KW,I)
+    flattened_columns,  // (out, H*W*channels): the columns are a feature map (H,W,channels), flattened
+  };
+  Kind kind = Kind::plain;
+  std::int64_t channels = 0;  // of flattened_columns
+  friend bool operator==(const ParameterLayout&, const ParameterLayout&) = default;
+};
 
 // A parameter (or a buffer: a state without gradient, such as running statistics) with its path: "features.0.weight".
 struct NamedVariable {
   std::string name;
   Variable variable;
+  ParameterLayout layout;
+};
+
+// What is known about the values between two layers when a model is built, before any image was seen.
+struct FeatureMap {
+  std::int64_t channels = 0;  // size of the last dimension; of the map before it was flattened. 0: not known
+  bool flattened = false;     // (N, H*W*channels) instead of (N,H,W,channels)
 };
 
 class Module {
@@ -49,17 +69,30 @@ class Module {
   // Moves parameters and buffers. Invalidates flat buffers made before.
   void to(Device device);
 
-  // A module that can apply max(0, .) to its result itself takes it over here and returns true (Sequential asks when a
-  // ReLU follows). May be called once, when the model is built.
-  virtual bool absorb_relu() { return false; }
-  // The same for a ReLU on its input (max pooling).
-  virtual bool absorb_leading_relu() { return false; }
+  // Modules with one op for max(0, forward(x)) say so, and Sequential calls forward_with_relu() where a ReLU follows.
+  virtual bool can_fuse_relu() const { return false; }
+  virtual Variable forward_with_relu(const Variable& x);
+  // The same for forward(max(0, x)) and a ReLU in front (max pooling).
+  virtual bool can_fuse_leading_relu() const { return false; }
+  virtual Variable forward_after_relu(const Variable& x);
+
+  // Tells what comes out for what goes in, and lets a layer learn what its input is (Linear: the channels of the map
+  // that was flattened). Sequential calls it when it is built. The base returns "not known": a module of your own that
+  // stands before a Flatten overrides it. Throws: InvalidArgument naming the layer if `input` does not fit.
+  virtual FeatureMap trace(const FeatureMap& input);
+
+  // The modules' own random streams (dropout) with the modules' paths, for checkpoints.
+  std::vector<std::pair<std::string, RandomStream*>> named_random_streams();
 
  protected:
   // Draws this module's own parameters (not the children's). The base draws nothing.
   virtual void reset_own_parameters(Philox& random);
   // Adds a leaf that requires a gradient; contents undefined until reset_parameters(). Returns the handle to keep.
-  Variable register_parameter(const std::string& name, const Shape& shape);
+  // Throws: InvalidArgument if the name is taken, empty, or holds '.' or '/'.
+  Variable register_parameter(const std::string& name, const Shape& shape, const ParameterLayout& layout = {});
+  void set_parameter_layout(const std::string& name, const ParameterLayout& layout);
+  // This module's random stream, if it has one.
+  virtual RandomStream* own_random_stream() noexcept { return nullptr; }
   Variable register_buffer(const std::string& name, Tensor value);
   template <class M>
   std::shared_ptr<M> register_module(const std::string& name, std::shared_ptr<M> child) {
@@ -70,6 +103,8 @@ class Module {
  private:
   void add_child(const std::string& name, std::shared_ptr<Module> child);
   void check_new_name(const std::string& name) const;
+  template <class Visit>
+  void visit_modules(const std::string& prefix, const Visit& visit) const;
 
   std::vector<NamedVariable> parameters_;
   std::vector<NamedVariable> buffers_;

@@ -1,0 +1,55 @@
+#include "engine/nn/parameter_buffer.h"
+
+namespace heddle::nn {
+namespace {
+
+constexpr std::int64_t kAlignNbytes = 16;
+constexpr std::int64_t kAlignElements = kAlignNbytes / static_cast<std::int64_t>(size_of(DType::f32));
+
+}  // namespace
+
+ParameterBuffer::ParameterBuffer(Module& module) {
+  const std::vector<NamedVariable> parameters = module.named_parameters();
+  HEDDLE_CHECK(!parameters.empty(), "ParameterBuffer: ", module.description(), " has no parameters");
+  const Device device = parameters.front().variable.device();
+  std::int64_t at = 0;
+  for (const NamedVariable& p : parameters) {
+    HEDDLE_CHECK(p.variable.dtype() == DType::f32 && p.variable.device() == device, "ParameterBuffer: parameter '",
+                 p.name, "' is ", p.variable.dtype(), " on ", p.variable.device(), ", expected f32 on ", device);
+    const std::int64_t numel = p.variable.numel();
+    const std::int64_t end = at + (numel + kAlignElements - 1) / kAlignElements * kAlignElements;
+    segments_.push_back({p.name, p.variable, at, numel, end});
+    at = end;
+  }
+  data_ = Tensor::zeros({at}, DType::f32, device);
+  all_gradients_ = Tensor::zeros({at + tail_slot::kCount}, DType::f32, device);
+  gradients_ = all_gradients_.narrow(0, at);
+  tail_ = all_gradients_.narrow(at, tail_slot::kCount);
+  for (ParameterSegment& segment : segments_) {
+    const Shape& shape = segment.variable.shape();
+    segment.gradient = gradients_.slice_of_flat(segment.begin, shape);
+    segment.variable.rebind(data_.slice_of_flat(segment.begin, shape), segment.gradient);
+  }
+}
+
+void ParameterBuffer::zero_grad() {
+  for (ParameterSegment& segment : segments_) segment.variable.zero_grad();
+  tail_.fill_zero();
+}
+
+void ParameterBuffer::finish_gradients() {
+  for (ParameterSegment& segment : segments_) {
+    if (!segment.variable.requires_grad()) {
+      // Nothing writes the gradient of a frozen parameter, but it may hold one from before it was frozen.
+      if (!segment.zeroed) segment.gradient.fill_zero();
+      segment.zeroed = true;
+    } else {
+      segment.zeroed = false;
+      if (segment.variable.grad_is_fresh()) segment.variable.grad();
+    }
+  }
+}
+
+void ParameterBuffer::mark_changed() { data_.mutable_raw_data(); }
+
+}  // namespace heddle::nn

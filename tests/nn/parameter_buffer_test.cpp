@@ -1,0 +1,88 @@
+// Places, padding, gradients and versions of the flat buffers.
+#include "engine/nn/parameter_buffer.h"
+
+#include "engine/autograd/node.h"
+#include "tests/support/catch.h"
+
+using namespace heddle;
+
+namespace {
+
+class Two final : public nn::Module {
+ public:
+  Two() {
+    a = register_parameter("a", {2, 3});
+    b = register_parameter("b", {5});
+    a.mutable_data().copy_from(Tensor::from_values<float>({1, 2, 3, 4, 5, 6}, {2, 3}));
+    b.mutable_data().copy_from(Tensor::from_values<float>({7, 8, 9, 10, 11}, {5}));
+  }
+  std::string description() const override { return "Two"; }
+  Variable a, b;
+};
+
+class Empty final : public nn::Module {
+ public:
+  std::string description() const override { return "Empty"; }
+};
+
+}  // namespace
+
+TEST_CASE("parameters move into one buffer: 16-byte segments, zero padding, values kept") {
+  Two model;
+  nn::ParameterBuffer buffer(model);
+  CHECK(buffer.data().to_vector<float>() == std::vector<float>{1, 2, 3, 4, 5, 6, 0, 0, 7, 8, 9, 10, 11, 0, 0, 0});
+  REQUIRE(buffer.segments().size() == 2);
+  CHECK(buffer.segments()[1].name == "b");
+  CHECK(buffer.segments()[1].begin == 8);
+  CHECK(buffer.segments()[1].numel == 5);
+  CHECK(buffer.segments()[1].end == 16);
+  CHECK(buffer.gradients().numel() == 16);
+  CHECK(buffer.tail().numel() == tail_slot::kCount);
+  CHECK(buffer.gradients_with_tail().numel() == 16 + tail_slot::kCount);
+  // The model's variables are the views.
+  buffer.data().mutable_host_data<float>()[9] = 80;
+  CHECK(model.b.data().to_vector<float>()[1] == 80);
+  model.a.mutable_data().mutable_host_data<float>()[0] = -1;
+  CHECK(buffer.data().to_vector<float>()[0] == -1);
+}
+
+TEST_CASE("gradients land in the second buffer, and those that no backward reached are zero-filled") {
+  Two model;
+  nn::ParameterBuffer buffer(model);
+  buffer.gradients_with_tail().copy_from(Tensor::full({16 + tail_slot::kCount}, 3.0));
+  buffer.zero_grad();
+  CHECK(buffer.tail().to_vector<float>() == std::vector<float>(tail_slot::kCount, 0.f));
+  CHECK(model.a.grad_is_fresh());
+  // Only b gets a gradient.
+  model.b.grad().copy_from(Tensor::full({5}, 2.0));
+  buffer.finish_gradients();
+  const std::vector<float> g = buffer.gradients().to_vector<float>();
+  CHECK(std::vector<float>(g.begin(), g.begin() + 6) == std::vector<float>(6, 0.f));
+  CHECK(std::vector<float>(g.begin() + 8, g.begin() + 13) == std::vector<float>(5, 2.f));
+}
+
+TEST_CASE("a parameter that is frozen later has no old gradient in the buffer") {
+  Two model;
+  nn::ParameterBuffer buffer(model);
+  model.a.grad().copy_from(Tensor::full({2, 3}, 5.0));
+  model.a.set_requires_grad(false);
+  buffer.zero_grad();
+  buffer.finish_gradients();
+  CHECK(buffer.gradients().narrow(0, 6).to_vector<float>() == std::vector<float>(6, 0.f));
+}
+
+TEST_CASE("a change of the whole buffer is seen by values saved from its parts, a part's change by no neighbour") {
+  Two model;
+  nn::ParameterBuffer buffer(model);
+  const SavedTensor a(model.a.data()), b(model.b.data());
+  model.a.mutable_data().mutable_host_data<float>();
+  CHECK_THROWS_AS(a.get("test"), Error);
+  CHECK_NOTHROW(b.get("test"));
+  buffer.mark_changed();
+  CHECK_THROWS_AS(b.get("test"), Error);
+}
+
+TEST_CASE("a model without parameters has no parameter buffer") {
+  Empty model;
+  CHECK_THROWS_WITH(nn::ParameterBuffer(model), Catch::Contains("Empty"));
+}
