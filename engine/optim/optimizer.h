@@ -1,19 +1,31 @@
-// Base of the optimisers: updates ranges of a ParameterBuffer in one pass.
+// Base of the optimisers: updates ranges of a ParameterBuffer in one pass. A trainer works with this class alone.
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../nn/parameter_buffer.h"
 
 namespace heddle::optim {
 
-// Parameters [first, last) of ParameterBuffer::segments() that share settings; optimisers derive their own fields.
+// Parameters [first, last) of ParameterBuffer::segments().
 struct SegmentRange {
   std::size_t first = 0;
   std::size_t last = 0;
+};
+
+// The parameters for which `wanted` is true, as ranges, for the groups of an optimiser. A group is a list of ranges
+// with own settings; a parameter in no group is never updated.
+std::vector<SegmentRange> select_parameters(const nn::ParameterBuffer& parameters,
+                                            const std::function<bool(const nn::ParameterSegment&)>& wanted);
+
+// Elements [begin, begin + numel) of the flat buffers.
+struct FlatRange {
+  std::int64_t begin = 0;
+  std::int64_t numel = 0;
 };
 
 struct StepOptions {
@@ -55,13 +67,22 @@ class Optimizer {
 
  protected:
   Optimizer(nn::ParameterBuffer& parameters, double learning_rate);
-  // Updates everything with scalars_ filled in (see Backend::sgd_update).
+  // Updates everything with scalars filled in (see Backend::sgd_update).
   virtual void update(const Tensor& scalars) = 0;
+  // Throws: InvalidArgument if a range is out of bounds or a parameter is in two groups.
+  void check_groups(const std::vector<std::vector<SegmentRange>>& groups) const;
+  // What of the ranges is to be updated now: frozen parameters left out, neighbours joined.
+  std::vector<FlatRange> live_ranges(const std::vector<SegmentRange>& ranges) const;
+  // A zeroed state tensor in the buffer's layout.
+  Tensor make_state() const;
 
   nn::ParameterBuffer& parameters_;
 
  private:
-  Tensor scalars_;
+  void write_scalars();
+
+  Tensor scalars_;    // (step_scalar::kCount)
+  Tensor unit_tail_;  // the tail with weight sum 1
   double learning_rate_;
   std::int64_t step_count_ = 0;
 };

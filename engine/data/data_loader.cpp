@@ -1,0 +1,93 @@
+#include "engine/data/data_loader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "engine/backend/backend.h"
+#include "engine/core/random.h"
+
+namespace heddle::data {
+namespace {
+
+// Streams of a seed from here on are orders of epochs; no other user of the seed draws from them.
+constexpr std::uint64_t kShuffleStream = std::uint64_t{1} << 40;
+
+GatherImagesParams gather_params(const ResidentDataset& dataset, const DataLoaderOptions& options) {
+  HEDDLE_CHECK(options.batch_size >= 1, "data loader: batch size ", options.batch_size, " is not at least 1");
+  HEDDLE_CHECK(dataset.channels() <= GatherImagesParams::kMaxChannels, "data loader: images have ", dataset.channels(),
+               " channels, at most ", GatherImagesParams::kMaxChannels, " are possible");
+  const std::int64_t smallest = std::min(dataset.height(), dataset.width());
+  HEDDLE_CHECK(options.random_crop >= 0 && options.random_crop < smallest, "data loader: random crop by up to ",
+               options.random_crop, " pixels of images of ", dataset.height(), "x", dataset.width());
+  HEDDLE_CHECK(!options.drop_last || options.batch_size <= dataset.size(), "data loader: batch size ",
+               options.batch_size, " with drop_last leaves no batch of ", dataset.size(), " images");
+  GatherImagesParams params;
+  for (std::size_t c = 0; c < static_cast<std::size_t>(dataset.channels()); ++c) {
+    const double mean = options.mean[c], stddev = options.stddev[c];
+    HEDDLE_CHECK(std::isfinite(mean) && std::isfinite(stddev) && stddev > 0, "data loader: channel ", c, " has mean ",
+                 mean, " and deviation ", stddev, "; the deviation must be above 0");
+    // (value / 255 - mean) / stddev = value * scale + shift
+    params.scale[c] = static_cast<float>(1.0 / (255.0 * stddev));
+    params.shift[c] = static_cast<float>(-mean / stddev);
+  }
+  params.random_flip = options.random_flip;
+  params.random_crop = options.random_crop;
+  params.seed = options.seed;
+  return params;
+}
+
+}  // namespace
+
+DataLoader::DataLoader(const ResidentDataset& dataset, const DataLoaderOptions& options)
+    : dataset_(dataset),
+      options_(options),
+      gather_(gather_params(dataset, options)),
+      order_(Tensor::empty({dataset.size()}, DType::i32, dataset.images().device())) {
+  start_epoch(0);
+}
+
+void DataLoader::start_epoch(std::int64_t epoch) {
+  HEDDLE_CHECK(epoch >= 0, "data loader: epoch ", epoch, " is negative");
+  Tensor host = order_.device().is_cpu() ? order_ : Tensor::empty(order_.shape(), DType::i32);
+  const std::int64_t count = dataset_.size();
+  std::int32_t* const order = host.mutable_host_data<std::int32_t>();
+  std::iota(order, order + count, 0);
+  if (options_.shuffle) {
+    // Fisher-Yates, always from the file's order, so that an epoch does not depend on the ones before.
+    Philox random(options_.seed, kShuffleStream + static_cast<std::uint64_t>(epoch));
+    for (std::int64_t i = count - 1; i > 0; --i) {
+      std::swap(order[i], order[random.below(static_cast<std::uint32_t>(i + 1))]);
+    }
+  }
+  if (!order_.device().is_cpu()) order_.copy_from(host);
+  gather_.epoch = static_cast<std::uint64_t>(epoch);
+  position_ = 0;
+}
+
+std::optional<Batch> DataLoader::next() {
+  const std::int64_t left = dataset_.size() - position_;
+  if (left <= 0 || (options_.drop_last && left < options_.batch_size)) return std::nullopt;
+  const std::int64_t count = std::min(left, options_.batch_size);
+  const Device device = dataset_.images().device();
+  Batch batch{Tensor::empty({count, dataset_.height(), dataset_.width(), dataset_.channels()}, DType::f32, device),
+              Tensor::empty({count}, DType::i64, device)};
+  backend_for(device).gather_images(dataset_.images(), dataset_.labels(), order_, position_, gather_, batch.images,
+                                    batch.labels);
+  position_ += count;
+  return batch;
+}
+
+void DataLoader::skip(std::int64_t batches) {
+  HEDDLE_CHECK(batches >= 0 && batches <= batches_per_epoch(), "data loader: skip of ", batches,
+               " batches in an epoch of ", batches_per_epoch());
+  position_ = std::min(position_ + batches * options_.batch_size, dataset_.size());
+}
+
+std::int64_t DataLoader::batches_per_epoch() const {
+  const std::int64_t rounding = options_.drop_last ? 0 : options_.batch_size - 1;
+  return (dataset_.size() + rounding) / options_.batch_size;
+}
+
+}  // namespace heddle::data

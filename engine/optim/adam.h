@@ -1,0 +1,44 @@
+// Adam, and AdamW with decoupled weight decay, as PyTorch defines them.
+#pragma once
+
+#include "optimizer.h"
+
+namespace heddle::optim {
+
+// m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  w -= lr (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps), where t is
+// step_count() of the optimiser, one number for all parameters. Adam adds weight_decay w to g; AdamW (decoupled) first
+// does w -= lr weight_decay w.
+// Source: Kingma and Ba, "Adam", ICLR 2015, algorithm 1; Loshchilov and Hutter, "Decoupled weight decay
+// regularization", ICLR 2019, algorithm 2 as torch.optim.AdamW has it.
+class Adam : public Optimizer {
+ public:
+  struct Group {
+    std::vector<SegmentRange> ranges;
+    AdamParams params;
+  };
+
+  // One group of all parameters. The buffer must outlive the optimiser. Throws: InvalidArgument.
+  Adam(nn::ParameterBuffer& parameters, double learning_rate, const AdamParams& params = {});
+  Adam(nn::ParameterBuffer& parameters, double learning_rate, std::vector<Group> groups);
+
+  // "adamw" if the first group's decay is decoupled, else "adam".
+  const char* name() const noexcept override;
+  // "first_moment", "second_moment".
+  std::vector<std::pair<std::string, Tensor>> state_tensors() override;
+
+ protected:
+  void update(const Tensor& scalars) override;
+
+ private:
+  std::vector<Group> groups_;
+  Tensor first_moment_, second_moment_;
+};
+
+// Adam with decoupled decay in all groups; the default decay is PyTorch's 0.01.
+class AdamW final : public Adam {
+ public:
+  explicit AdamW(nn::ParameterBuffer& parameters, double learning_rate, AdamParams params = {.weight_decay = 0.01});
+  AdamW(nn::ParameterBuffer& parameters, double learning_rate, std::vector<Group> groups);
+};
+
+}  // namespace heddle::optim

@@ -1,0 +1,34 @@
+// Stochastic gradient descent with momentum, Nesterov momentum and weight decay, as PyTorch defines it.
+#pragma once
+
+#include "optimizer.h"
+
+namespace heddle::optim {
+
+// g = gradient + weight_decay w;  v = momentum v + g;  w -= lr (nesterov ? g + momentum v : v).
+// Source: torch.optim.SGD with dampening 0; Sutskever et al., "On the importance of initialization and momentum in deep
+// learning", ICML 2013.
+class Sgd final : public Optimizer {
+ public:
+  struct Group {
+    std::vector<SegmentRange> ranges;
+    SgdParams params;
+  };
+
+  // One group of all parameters. The buffer must outlive the optimiser. Throws: InvalidArgument.
+  Sgd(nn::ParameterBuffer& parameters, double learning_rate, const SgdParams& params = {});
+  Sgd(nn::ParameterBuffer& parameters, double learning_rate, std::vector<Group> groups);
+
+  const char* name() const noexcept override { return "sgd"; }
+  // "momentum", if a group has one.
+  std::vector<std::pair<std::string, Tensor>> state_tensors() override;
+
+ protected:
+  void update(const Tensor& scalars) override;
+
+ private:
+  std::vector<Group> groups_;
+  Tensor velocity_;  // undefined if no group has momentum
+};
+
+}  // namespace heddle::optim
