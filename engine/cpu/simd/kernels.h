@@ -18,4 +18,42 @@ void conv_backward_data(const ConvShape& s, const ConvBackwardData& args, Range 
 void conv_backward_weight(const ConvShape& s, const ConvBackwardWeight& args, Range images);
 void conv_reduce_partials(const ConvShape& s, const ConvReduce& args);
 
+void max_pool_forward(const PoolShape& s, const MaxPoolForward& args, Range images);
+void max_pool_backward(const PoolShape& s, const MaxPoolBackward& args, Range images);
+void avg_pool_forward(const PoolShape& s, const AvgPoolForward& args, Range images);
+void avg_pool_backward(const PoolShape& s, const AvgPoolBackward& args, Range images);
+
+std::size_t linear_scratch_floats(const LinearShape& s);
+void linear_forward(const LinearShape& s, const LinearForward& args, Range rows);
+void linear_backward_data(const LinearShape& s, const LinearBackwardData& args, Range rows);
+void linear_backward_weight(const LinearShape& s, const LinearBackwardWeight& args, Range in_features);
+std::size_t column_sums_scratch_floats(std::int64_t columns);
+void column_sums(const float* x, std::int64_t rows, std::int64_t columns, bool accumulate, float* sums, float* scratch);
+
+std::size_t cross_entropy_scratch_floats(std::int64_t classes);
+CrossEntropySums cross_entropy(const CrossEntropy& args, Range rows);
+
+void exp_array(const float* x, float* y, std::int64_t n);
+void log_array(const float* x, float* y, std::int64_t n);
+void tanh_array(const float* x, float* y, std::int64_t n);
+void sigmoid_array(const float* x, float* y, std::int64_t n);
+
+void relu_forward(const float* x, float* y, std::int64_t n);
+void relu_backward(const float* dy, const float* y, float* dx, std::int64_t n);
+void add(const float* a, const float* b, float* y, std::int64_t n);
+void multiply(const float* a, const float* b, float* y, std::int64_t n);
+void scale(const float* x, float factor, float* y, std::int64_t n);
+void axpy(float factor, const float* x, float* y, std::int64_t n);
+void fill(float value, float* y, std::int64_t n);
+void bytes_to_float(const std::uint8_t* x, const float* scale, const float* shift, std::int64_t channels, float* y,
+                    std::int64_t n);
+void to_bfloat16(const float* x, std::uint16_t* y, std::int64_t n);
+void from_bfloat16(const std::uint16_t* x, float* y, std::int64_t n);
+double sum(const float* x, std::int64_t n);
+double sum_of_squares(const float* x, std::int64_t n);
+std::int64_t count_nonfinite(const float* x, std::int64_t n);
+
+void sgd_step(const SgdStep& args, Range values);
+void adam_step(const AdamStep& args, Range values);
+
 }  // namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE

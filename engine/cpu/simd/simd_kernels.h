@@ -64,9 +64,148 @@ struct ConvReduce {
   bool accumulate = false;  // add to dw and db instead of storing
 };
 
+// One image of a pooling. Windows are clipped to the input; out_h and out_w are the caller's choice (ceil mode).
+struct PoolShape {
+  std::int64_t in_h = 0, in_w = 0;
+  std::int64_t out_h = 0, out_w = 0;
+  std::int64_t channels = 0;
+  std::int64_t kernel_h = 1, kernel_w = 1;
+  std::int64_t stride_h = 1, stride_w = 1;
+  std::int64_t pad_h = 0, pad_w = 0;  // on both sides
+  bool count_include_pad = true;      // average only: padding counts as zeros
+};
+
+// argmax of a window without a winner: ReLU fused and no element above 0, or no element at all.
+constexpr std::uint8_t kNoWinner = 255;
+
+// y = max over the window; the first of equal elements wins, NaN wins over everything. With relu: max(y, 0).
+// kernel_h * kernel_w <= 255.
+struct MaxPoolForward {
+  const float* x = nullptr;  // (N,in_h,in_w,channels)
+  bool relu = false;
+  float* y = nullptr;               // (N,out_h,out_w,channels)
+  std::uint8_t* argmax = nullptr;  // laid out like y: kh * kernel_w + kw of the winner, or kNoWinner; may be null
+};
+
+// Every element of dx in the range is stored once: the sum of dy over the windows it won.
+struct MaxPoolBackward {
+  const float* dy = nullptr;
+  const std::uint8_t* argmax = nullptr;
+  const float* relu_mask = nullptr;  // laid out like dx, or null: dx = 0 where it is not above 0
+  float* dx = nullptr;
+};
+
+struct AvgPoolForward {
+  const float* x = nullptr;
+  float* y = nullptr;
+};
+
+struct AvgPoolBackward {
+  const float* dy = nullptr;
+  const float* relu_mask = nullptr;  // as in MaxPoolBackward
+  float* dx = nullptr;
+};
+
+// A linear layer for `rows` samples: x (rows,in), w (out,in), y (rows,out).
+struct LinearShape {
+  std::int64_t rows = 0;
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+};
+
+// y = x w^T + bias, then max(y, 0) if relu. Range: rows.
+struct LinearForward {
+  const float* x = nullptr;
+  const float* w = nullptr;
+  const float* bias = nullptr;  // (out) or null
+  bool relu = false;
+  float* y = nullptr;
+  float* scratch = nullptr;  // linear_scratch_floats, one per thread
+};
+
+// dx = dy w, set to 0 where relu_mask (laid out like dx, may be null) is not above 0. Range: rows.
+struct LinearBackwardData {
+  const float* dy = nullptr;
+  const float* w = nullptr;
+  const float* relu_mask = nullptr;
+  float* dx = nullptr;
+  float* scratch = nullptr;
+};
+
+// dw = dy^T x over all rows, added to the old dw if accumulate. Range: columns of dw (input features).
+struct LinearBackwardWeight {
+  const float* x = nullptr;
+  const float* dy = nullptr;
+  float* dw = nullptr;
+  bool accumulate = false;
+  float* scratch = nullptr;
+};
+
+// Softmax and cross-entropy of `rows` rows of `classes` logits. Per row, with p = softmax(logits), t = target,
+// e = label_smoothing and class weights c (1 where null):
+//   loss = (1 - e) * c[t] * -log p[t]  +  e / classes * sum over j of c[j] * -log p[j]
+//   dlogits = gradient_scale * d loss / d logits
+// Rows whose target is ignore_index have loss 0, gradient 0, and are not counted.
+struct CrossEntropy {
+  std::int64_t rows = 0;
+  std::int64_t classes = 0;
+  const float* logits = nullptr;          // (rows,classes)
+  const std::int64_t* targets = nullptr;  // (rows)
+  const float* class_weights = nullptr;   // (classes) or null
+  float label_smoothing = 0.0f;
+  std::int64_t ignore_index = -100;
+  float gradient_scale = 1.0f;
+  float* loss = nullptr;     // (rows) or null
+  float* dlogits = nullptr;  // (rows,classes) or null; may be logits itself
+  float* scratch = nullptr;  // cross_entropy_scratch_floats, one per thread
+};
+
+struct CrossEntropySums {
+  double loss = 0.0;
+  double weight = 0.0;          // sum of c[t] over the rows that count: what a mean divides by
+  std::int64_t correct = 0;     // rows whose largest logit (the first of equal ones) is the target
+  std::int64_t counted = 0;     // rows that are not ignored
+  std::int64_t bad_target = 0;  // rows whose target is no class and not ignore_index; their loss is NaN
+};
+
+// One step of SGD as PyTorch defines it, on n values in one pass:
+//   g = grad_scale * g + weight_decay * w;  m = momentum * m + g (m = g if first_step)
+//   w -= learning_rate * (nesterov ? g + momentum * m : m)
+struct SgdStep {
+  float* w = nullptr;
+  const float* g = nullptr;
+  float* momentum_buffer = nullptr;  // null: plain SGD
+  float learning_rate = 0.0f;
+  float momentum = 0.0f;
+  float weight_decay = 0.0f;
+  float grad_scale = 1.0f;
+  bool nesterov = false;
+  bool first_step = false;
+};
+
+// One step of Adam or AdamW as PyTorch defines it, on n values in one pass:
+//   g = grad_scale * g (+ weight_decay * w unless decoupled);  w *= 1 - learning_rate * weight_decay if decoupled
+//   m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g * g
+//   w -= step_size * m / (sqrt(v) * inverse_sqrt_correction2 + eps)
+struct AdamStep {
+  float* w = nullptr;
+  const float* g = nullptr;
+  float* m = nullptr;
+  float* v = nullptr;
+  float learning_rate = 0.0f;
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float eps = 1e-8f;
+  float weight_decay = 0.0f;
+  float grad_scale = 1.0f;
+  float step_size = 0.0f;                // learning_rate / (1 - beta1^step)
+  float inverse_sqrt_correction2 = 1.0f;  // 1 / sqrt(1 - beta2^step)
+  bool decoupled_weight_decay = false;   // AdamW
+};
+
 struct SimdKernels {
-  const char* isa = nullptr;      // "avx512", "avx2" or "baseline"
-  std::int64_t image_block = 1;   // convolution ranges run at full speed in multiples of this many images
+  const char* isa = nullptr;     // "avx512", "avx2" or "baseline"
+  std::int64_t image_block = 1;  // convolution ranges run at full speed in multiples of this many images
 
   std::size_t (*conv_packed_floats)(const ConvShape&) = nullptr;   // either direction
   std::size_t (*conv_scratch_floats)(const ConvShape&) = nullptr;  // enough for all three passes
@@ -77,6 +216,57 @@ struct SimdKernels {
   void (*conv_backward_data)(const ConvShape&, const ConvBackwardData&, Range images) = nullptr;
   void (*conv_backward_weight)(const ConvShape&, const ConvBackwardWeight&, Range images) = nullptr;
   void (*conv_reduce_partials)(const ConvShape&, const ConvReduce&) = nullptr;
+
+  void (*max_pool_forward)(const PoolShape&, const MaxPoolForward&, Range images) = nullptr;
+  void (*max_pool_backward)(const PoolShape&, const MaxPoolBackward&, Range images) = nullptr;
+  void (*avg_pool_forward)(const PoolShape&, const AvgPoolForward&, Range images) = nullptr;
+  void (*avg_pool_backward)(const PoolShape&, const AvgPoolBackward&, Range images) = nullptr;
+
+  std::size_t (*linear_scratch_floats)(const LinearShape&) = nullptr;
+  void (*linear_forward)(const LinearShape&, const LinearForward&, Range rows) = nullptr;
+  void (*linear_backward_data)(const LinearShape&, const LinearBackwardData&, Range rows) = nullptr;
+  void (*linear_backward_weight)(const LinearShape&, const LinearBackwardWeight&, Range in_features) = nullptr;
+  // sums[column] = sum over rows of x (rows,columns), for a bias gradient. scratch: column_sums_floats(columns).
+  std::size_t (*column_sums_floats)(std::int64_t columns) = nullptr;
+  void (*column_sums)(const float* x, std::int64_t rows, std::int64_t columns, bool accumulate, float* sums,
+                      float* scratch) = nullptr;
+
+  std::size_t (*cross_entropy_scratch_floats)(std::int64_t classes) = nullptr;
+  CrossEntropySums (*cross_entropy)(const CrossEntropy&, Range rows) = nullptr;
+
+  // y = f(x) for n values, at most 2 units in the last place off (tanh, sigmoid: 4); y may be x.
+  void (*exp)(const float* x, float* y, std::int64_t n) = nullptr;
+  void (*log)(const float* x, float* y, std::int64_t n) = nullptr;
+  void (*tanh)(const float* x, float* y, std::int64_t n) = nullptr;
+  void (*sigmoid)(const float* x, float* y, std::int64_t n) = nullptr;
+
+  // Arrays of n values; outputs may be one of the inputs.
+  void (*relu_forward)(const float* x, float* y, std::int64_t n) = nullptr;  // keeps NaN
+  void (*relu_backward)(const float* dy, const float* y, float* dx, std::int64_t n) = nullptr;  // dx = y > 0 ? dy : 0
+  void (*add)(const float* a, const float* b, float* y, std::int64_t n) = nullptr;
+  void (*multiply)(const float* a, const float* b, float* y, std::int64_t n) = nullptr;
+  void (*scale)(const float* x, float factor, float* y, std::int64_t n) = nullptr;
+  void (*axpy)(float factor, const float* x, float* y, std::int64_t n) = nullptr;  // y += factor * x
+  void (*fill)(float value, float* y, std::int64_t n) = nullptr;
+  // y[i] = x[i] * scale[i % channels] + shift[i % channels]; n is a multiple of channels.
+  void (*bytes_to_float)(const std::uint8_t* x, const float* scale, const float* shift, std::int64_t channels, float* y,
+                         std::int64_t n) = nullptr;
+  void (*to_bfloat16)(const float* x, std::uint16_t* y, std::int64_t n) = nullptr;  // nearest even; NaN stays NaN
+  void (*from_bfloat16)(const std::uint16_t* x, float* y, std::int64_t n) = nullptr;
+  double (*sum)(const float* x, std::int64_t n) = nullptr;  // both sums in double, in one fixed order
+  double (*sum_of_squares)(const float* x, std::int64_t n) = nullptr;
+  std::int64_t (*count_nonfinite)(const float* x, std::int64_t n) = nullptr;
+
+  void (*sgd_step)(const SgdStep&, Range values) = nullptr;
+  void (*adam_step)(const AdamStep&, Range values) = nullptr;
 };
+
+// The table for this machine: the best instruction set it has, or the one that the environment variable HEDDLE_SIMD
+// names (avx512, avx2, baseline), chosen at the first call. Thread-safe.
+// Throws: InvalidArgument if HEDDLE_SIMD names something else or something this machine or build does not have.
+const SimdKernels& simd_kernels();
+
+// The table of one instruction set, or null if this machine or build does not have it. For tests and benchmarks.
+const SimdKernels* simd_kernels_for(const char* isa);
 
 }  // namespace heddle::cpu::simd
