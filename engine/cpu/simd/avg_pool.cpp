@@ -43,15 +43,18 @@ void backward_2x2(const PoolShape& s, const AvgPoolBackward& args, std::int64_t 
         HEDDLE_UNROLL
         for (int i = 0; i < 4; ++i) {
           const std::int64_t at = corner + (i / 2) * row + (i % 2) * s.channels + c;
-          const bool masked = args.relu_mask != nullptr;
-          lanes.put(args.dx + at, masked ? select(lanes.get(args.relu_mask + at) > Vec{}, share, Vec{}) : share);
+          Vec gradient = share;
+          if (args.relu_mask != nullptr) gradient = select(lanes.get(args.relu_mask + at) > Vec{}, share, Vec{});
+          lanes.put(args.dx + at, args.accumulate ? lanes.get(args.dx + at) + gradient : gradient);
         }
       });
     }
+    if (args.accumulate) continue;
     for (std::int64_t h = 2 * oh; h < 2 * oh + 2; ++h) {
       for (std::int64_t i = 2 * s.out_w * s.channels; i < row; ++i) args.dx[in + h * row + i] = 0.0f;
     }
   }
+  if (args.accumulate) return;
   for (std::int64_t i = 2 * s.out_h * row; i < s.in_h * row; ++i) args.dx[in + i] = 0.0f;
 }
 
@@ -109,7 +112,8 @@ void avg_pool_backward(const PoolShape& s, const AvgPoolBackward& args, Range im
             }
           }
           if (args.relu_mask != nullptr) sum = select(lanes.get(args.relu_mask + in + c) > Vec{}, sum, Vec{});
-          lanes.put(args.dx + in + c, sum);
+          float* dx = args.dx + in + c;
+          lanes.put(dx, args.accumulate ? lanes.get(dx) + sum : sum);
         });
       }
     }

@@ -5,8 +5,8 @@
 
 namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE {
 
-// Vector i of the flat array is added to accumulator i modulo the period: the smallest number of vectors that hold whole
-// rows, at least eight so that additions do not wait for each other.
+// Vector i of the flat array is added to accumulator i modulo the period: the smallest number of vectors that hold
+// whole rows, at least eight so that additions do not wait for each other.
 HEDDLE_INLINE std::int64_t column_sums_period(std::int64_t columns) {
   std::int64_t a = columns, b = kLanes;
   while (b != 0) {

@@ -84,7 +84,8 @@ void conv_backward_data(const ConvShape& s, const ConvBackwardData& args, Range 
       backward_row(s, args.packed_w, dy, ih, vectors, row);
       const std::int64_t offset = n * input_numel(s) + ih * s.in_w * s.in_c;
       const float* mask = args.relu_mask != nullptr ? args.relu_mask + offset : nullptr;
-      lanes_to_images(row, {input_numel(s), count, s.in_w * s.in_c}, width, mask, args.dx + offset);
+      lanes_to_images(row, {input_numel(s), count, s.in_w * s.in_c}, width,
+                      {.dst = args.dx + offset, .mask = mask, .accumulate = args.accumulate});
     }
   }
 }

@@ -60,7 +60,8 @@ void patch_gradient(const ConvShape& s, const ConvBackwardWeight& args, Range im
 }
 
 // Adds one block of output rows [oh, oh + rows) to the lane sums. x and dy are in lanes, dy starts at row oh.
-void add_lane_rows(const ConvShape& s, const float* x, const float* dy, std::int64_t oh, std::int64_t rows, float* sums) {
+void add_lane_rows(const ConvShape& s, const float* x, const float* dy, std::int64_t oh, std::int64_t rows,
+                   float* sums) {
   const std::int64_t padded_w = cover_w(s);
   const std::int64_t row_taps = s.kernel_w * s.in_c;
   const ChannelBlocks taps = channel_blocks(row_taps, kMaxLaneTaps);
@@ -88,9 +89,9 @@ void add_lane_rows(const ConvShape& s, const float* x, const float* dy, std::int
   }
   float* bias_sums = sums + s.out_c * s.kernel_h * row_taps * kLanes;
   for (std::int64_t oc = 0; oc < s.out_c; ++oc) {
-    Vec sum[2] = {load(bias_sums + oc * kLanes), Vec{}};
+    Vec sum[2] = {};
     for (std::int64_t p = 0; p < rows * s.out_w; ++p) sum[p & 1] += load(dy + (p * s.out_c + oc) * kLanes);
-    store(bias_sums + oc * kLanes, sum[0] + sum[1]);
+    store(bias_sums + oc * kLanes, load(bias_sums + oc * kLanes) + (sum[0] + sum[1]));
   }
 }
 

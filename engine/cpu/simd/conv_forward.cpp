@@ -5,12 +5,15 @@
 namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE {
 
 #if HEDDLE_SIMD_LANES == 16
-#define HEDDLE_TAPS(c) {accumulate_taps<c, 1>, accumulate_taps<c, 2>}
+#define HEDDLE_TAPS(c) \
+  { accumulate_taps<c, 1>, accumulate_taps<c, 2> }
 const TapsFunction kTapsFunctions[kMaxChannelBlock + 1][2] = {
-    {nullptr, nullptr}, HEDDLE_TAPS(1), HEDDLE_TAPS(2), HEDDLE_TAPS(3),  HEDDLE_TAPS(4),  HEDDLE_TAPS(5),  HEDDLE_TAPS(6),
-    HEDDLE_TAPS(7),     HEDDLE_TAPS(8), HEDDLE_TAPS(9), HEDDLE_TAPS(10), HEDDLE_TAPS(11), HEDDLE_TAPS(12), HEDDLE_TAPS(13)};
+    {nullptr, nullptr}, HEDDLE_TAPS(1),  HEDDLE_TAPS(2),  HEDDLE_TAPS(3), HEDDLE_TAPS(4),
+    HEDDLE_TAPS(5),     HEDDLE_TAPS(6),  HEDDLE_TAPS(7),  HEDDLE_TAPS(8), HEDDLE_TAPS(9),
+    HEDDLE_TAPS(10),    HEDDLE_TAPS(11), HEDDLE_TAPS(12), HEDDLE_TAPS(13)};
 #else
-#define HEDDLE_TAPS(c) {accumulate_taps<c, 1>, accumulate_taps<c, 2>}
+#define HEDDLE_TAPS(c) \
+  { accumulate_taps<c, 1>, accumulate_taps<c, 2> }
 const TapsFunction kTapsFunctions[kMaxChannelBlock + 1][2] = {
     {nullptr, nullptr}, HEDDLE_TAPS(1), HEDDLE_TAPS(2), HEDDLE_TAPS(3), HEDDLE_TAPS(4), HEDDLE_TAPS(5), HEDDLE_TAPS(6)};
 #endif
@@ -90,7 +93,7 @@ void conv_forward(const ConvShape& s, const ConvForward& args, Range images) {
     for (std::int64_t oh = 0; oh < s.out_h; ++oh) {
       forward_row(s, args, x, oh, vectors, row);
       float* y = args.y + n * output_numel(s) + oh * s.out_w * s.out_c;
-      lanes_to_images(row, {output_numel(s), count, s.out_w * s.out_c}, width, nullptr, y);
+      lanes_to_images(row, {output_numel(s), count, s.out_w * s.out_c}, width, {.dst = y});
     }
   }
 }

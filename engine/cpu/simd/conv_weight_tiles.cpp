@@ -1,9 +1,11 @@
-// Inner kernels of the weight gradient: sums stay in registers over all pixels of a tile. Sums are read from and written
-// to memory once a tile, which costs a few percent of it.
+// Inner kernels of the weight gradient: sums stay in registers over all pixels of a tile. Sums are read from and
+// written to memory once a tile, which costs a few percent of it.
 #include "conv_weight.h"
 
 namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE {
 namespace {
+
+HEDDLE_INLINE void add_to(float* p, Vec v) { store(p, load(p) + v); }
 
 // Per pixel V loads and C broadcasts feed C * V multiply-adds.
 template <int V, int C>
@@ -12,7 +14,7 @@ void patch_tile(const PatchTile& tile) {
   HEDDLE_UNROLL
   for (int c = 0; c < C; ++c) {
     HEDDLE_UNROLL
-    for (int v = 0; v < V; ++v) sum[c][v] = load(tile.sum + c * tile.sum_stride + v * kLanes);
+    for (int v = 0; v < V; ++v) sum[c][v] = Vec{};
   }
   const float* dy = tile.dy;
   for (std::int64_t row = 0; row < tile.rows; ++row) {
@@ -32,7 +34,7 @@ void patch_tile(const PatchTile& tile) {
   HEDDLE_UNROLL
   for (int c = 0; c < C; ++c) {
     HEDDLE_UNROLL
-    for (int v = 0; v < V; ++v) store(tile.sum + c * tile.sum_stride + v * kLanes, sum[c][v]);
+    for (int v = 0; v < V; ++v) add_to(tile.sum + c * tile.sum_stride + v * kLanes, sum[c][v]);
   }
 }
 
@@ -43,7 +45,7 @@ void lane_tile(const PatchTile& tile) {
   HEDDLE_UNROLL
   for (int c = 0; c < C; ++c) {
     HEDDLE_UNROLL
-    for (int k = 0; k < K; ++k) sum[c][k] = load(tile.sum + c * tile.sum_stride + k * kLanes);
+    for (int k = 0; k < K; ++k) sum[c][k] = Vec{};
   }
   const float* dy = tile.dy;
   for (std::int64_t row = 0; row < tile.rows; ++row) {
@@ -63,7 +65,7 @@ void lane_tile(const PatchTile& tile) {
   HEDDLE_UNROLL
   for (int c = 0; c < C; ++c) {
     HEDDLE_UNROLL
-    for (int k = 0; k < K; ++k) store(tile.sum + c * tile.sum_stride + k * kLanes, sum[c][k]);
+    for (int k = 0; k < K; ++k) add_to(tile.sum + c * tile.sum_stride + k * kLanes, sum[c][k]);
   }
 }
 
@@ -73,8 +75,7 @@ void lane_tile(const PatchTile& tile) {
 #define HEDDLE_PATCH6(v) \
   nullptr, patch_tile<v, 1>, patch_tile<v, 2>, patch_tile<v, 3>, patch_tile<v, 4>, patch_tile<v, 5>, patch_tile<v, 6>
 #define HEDDLE_PATCH8(v) HEDDLE_PATCH6(v), patch_tile<v, 7>, patch_tile<v, 8>
-#define HEDDLE_PATCH12(v) \
-  HEDDLE_PATCH8(v), patch_tile<v, 9>, patch_tile<v, 10>, patch_tile<v, 11>, patch_tile<v, 12>
+#define HEDDLE_PATCH12(v) HEDDLE_PATCH8(v), patch_tile<v, 9>, patch_tile<v, 10>, patch_tile<v, 11>, patch_tile<v, 12>
 const TileFunction kPatchFunctions[kMaxPatchVectors][kMaxPatchChannels + 1] = {
     {HEDDLE_PATCH12(1)}, {HEDDLE_PATCH12(2)}, {HEDDLE_PATCH8(3)}, {HEDDLE_PATCH6(4)}};
 #define HEDDLE_LANE(c) \
@@ -87,7 +88,8 @@ const TileFunction kLaneFunctions[kMaxLaneChannels][kMaxLaneTaps] = {
 const TileFunction kPatchFunctions[kMaxPatchVectors][kMaxPatchChannels + 1] = {
     {HEDDLE_PATCH6(1), patch_tile<1, 7>, patch_tile<1, 8>}, {HEDDLE_PATCH6(2)}};
 #define HEDDLE_LANE(c) lane_tile<c, 1>, lane_tile<c, 2>, lane_tile<c, 3>
-const TileFunction kLaneFunctions[kMaxLaneChannels][kMaxLaneTaps] = {{HEDDLE_LANE(1)}, {HEDDLE_LANE(2)}, {HEDDLE_LANE(3)}};
+const TileFunction kLaneFunctions[kMaxLaneChannels][kMaxLaneTaps] = {
+    {HEDDLE_LANE(1)}, {HEDDLE_LANE(2)}, {HEDDLE_LANE(3)}};
 #endif
 
 }  // namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE

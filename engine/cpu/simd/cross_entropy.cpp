@@ -11,7 +11,6 @@
 namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE {
 namespace {
 
-
 // Kahan's sum: thousands of classes lose no more digits than ten.
 struct Accumulator {
   Vec sum = {};
@@ -64,9 +63,7 @@ HEDDLE_INLINE Vec smoothing_sum(const CrossEntropy& args, const float* x, Vec ma
 
 }  // namespace
 
-std::size_t cross_entropy_scratch_floats(std::int64_t classes) {
-  return static_cast<std::size_t>(classes * kLanes);
-}
+std::size_t cross_entropy_scratch_floats(std::int64_t classes) { return static_cast<std::size_t>(classes * kLanes); }
 
 CrossEntropySums cross_entropy(const CrossEntropy& args, Range rows) {
   CrossEntropySums sums = {0.0, 0.0, 0, 0, 0};
@@ -138,7 +135,7 @@ CrossEntropySums cross_entropy(const CrossEntropy& args, Range rows) {
       gradient -= broadcast(smoothing_share * args.gradient_scale * class_weight);
       store(x + j * kLanes, select(counts, gradient, Vec{}));
     }
-    lanes_to_images(x, {classes, count, classes}, kLanes, nullptr, args.dlogits + first * classes);
+    lanes_to_images(x, {classes, count, classes}, kLanes, {.dst = args.dlogits + first * classes});
   }
   return sums;
 }

@@ -12,7 +12,7 @@ namespace heddle::cpu::simd {
 namespace baseline {
 extern const SimdKernels kTable;
 }
-#ifdef HEDDLE_SIMD_X86
+#if defined(__x86_64__)
 namespace avx2 {
 extern const SimdKernels kTable;
 }
@@ -23,7 +23,7 @@ extern const SimdKernels kTable;
 
 const SimdKernels* simd_kernels_for(const char* isa) {
   const std::string_view name = isa;
-#ifdef HEDDLE_SIMD_X86
+#if defined(__x86_64__)
   __builtin_cpu_init();
   const bool has_avx2 =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");

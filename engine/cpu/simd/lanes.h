@@ -9,9 +9,9 @@ namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE {
 #if HEDDLE_SIMD_LANES == 16
 #define HEDDLE_LANES4(a, b, c, d) \
   a, b, c, d, a + 4, b + 4, c + 4, d + 4, a + 8, b + 8, c + 8, d + 8, a + 12, b + 12, c + 12, d + 12
-#define HEDDLE_PAIRS(a, b, c, d)                                                                                   \
-  (a) * 4, (a) * 4 + 1, (a) * 4 + 2, (a) * 4 + 3, (b) * 4, (b) * 4 + 1, (b) * 4 + 2, (b) * 4 + 3, (c) * 4,         \
-      (c) * 4 + 1, (c) * 4 + 2, (c) * 4 + 3, (d) * 4, (d) * 4 + 1, (d) * 4 + 2, (d) * 4 + 3
+#define HEDDLE_PAIRS(a, b, c, d)                                                                                 \
+  (a) * 4, (a)*4 + 1, (a)*4 + 2, (a)*4 + 3, (b)*4, (b)*4 + 1, (b)*4 + 2, (b)*4 + 3, (c)*4, (c)*4 + 1, (c)*4 + 2, \
+      (c)*4 + 3, (d)*4, (d)*4 + 1, (d)*4 + 2, (d)*4 + 3
 #elif HEDDLE_SIMD_LANES == 8
 #define HEDDLE_LANES4(a, b, c, d) a, b, c, d, a + 4, b + 4, c + 4, d + 4
 #else
@@ -88,16 +88,25 @@ HEDDLE_INLINE void images_to_lanes(const float* src, const LaneRun& run, std::in
   }
 }
 
-// dst[i * image_stride + e] = src[e * width + i], set to 0 where mask (laid out like dst, may be null) is not above 0.
-HEDDLE_INLINE void lanes_to_images(const float* src, const LaneRun& run, std::int64_t width, const float* mask,
-                                   float* dst) {
+// What happens to values on their way out of the lanes. Both arrays are laid out like the destination.
+struct LaneOutput {
+  float* dst;
+  const float* mask = nullptr;  // values become 0 where it is not above 0
+  bool accumulate = false;      // add to the old values
+};
+
+// out.dst[i * image_stride + e] = src[e * width + i]
+HEDDLE_INLINE void lanes_to_images(const float* src, const LaneRun& run, std::int64_t width, const LaneOutput& out) {
   for (std::int64_t first = 0; first < run.images; first += kLanes) {
     const std::int64_t images = min64(kLanes, run.images - first);
     const float* s = src + first;
-    float* d = dst + first * run.image_stride;
-    const float* m = mask != nullptr ? mask + first * run.image_stride : nullptr;
+    float* d = out.dst + first * run.image_stride;
+    const float* m = out.mask != nullptr ? out.mask + first * run.image_stride : nullptr;
+    std::int64_t done = 0;
     if (images == kLanes && run.count >= kLanes) {
       for (std::int64_t e = 0; e < run.count; e += kLanes) {
+        // The last block overlaps the one before it where the same values may be stored twice.
+        if (e + kLanes > run.count && out.accumulate) break;
         e = min64(e, run.count - kLanes);
         Vec r[kLanes];
         HEDDLE_UNROLL
@@ -110,14 +119,18 @@ HEDDLE_INLINE void lanes_to_images(const float* src, const LaneRun& run, std::in
           }
         }
         HEDDLE_UNROLL
-        for (int i = 0; i < kLanes; ++i) store(d + i * run.image_stride + e, r[i]);
+        for (int i = 0; i < kLanes; ++i) {
+          float* to = d + i * run.image_stride + e;
+          store(to, out.accumulate ? load(to) + r[i] : r[i]);
+        }
+        done = e + kLanes;
       }
-      continue;
     }
     for (std::int64_t i = 0; i < images; ++i) {
-      for (std::int64_t e = 0; e < run.count; ++e) {
-        const bool keep = m == nullptr || m[i * run.image_stride + e] > 0.0f;
-        d[i * run.image_stride + e] = keep ? s[e * width + i] : 0.0f;
+      for (std::int64_t e = done; e < run.count; ++e) {
+        const std::int64_t at = i * run.image_stride + e;
+        const float value = m == nullptr || m[at] > 0.0f ? s[e * width + i] : 0.0f;
+        d[at] = out.accumulate ? d[at] + value : value;
       }
     }
   }

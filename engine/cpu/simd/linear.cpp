@@ -75,17 +75,15 @@ void gemm_tile(const GemmTile& tile) {
 using GemmFunction = void (*)(const GemmTile&);
 // [vectors - 1][rows]
 #if HEDDLE_SIMD_LANES == 16
-#define HEDDLE_GEMM(v)                                                                                        \
-  {                                                                                                           \
-    nullptr, gemm_tile<1, v>, gemm_tile<2, v>, gemm_tile<3, v>, gemm_tile<4, v>, gemm_tile<5, v>,             \
-        gemm_tile<6, v>, gemm_tile<7, v>, gemm_tile<8, v>                                                     \
+#define HEDDLE_GEMM(v)                                                                                             \
+  {                                                                                                                \
+    nullptr, gemm_tile<1, v>, gemm_tile<2, v>, gemm_tile<3, v>, gemm_tile<4, v>, gemm_tile<5, v>, gemm_tile<6, v>, \
+        gemm_tile<7, v>, gemm_tile<8, v>                                                                           \
   }
 const GemmFunction kGemmFunctions[kPanelVectors][kPanelRows + 1] = {HEDDLE_GEMM(1), HEDDLE_GEMM(2), HEDDLE_GEMM(3)};
 #else
-#define HEDDLE_GEMM(v)                                                                                                \
-  {                                                                                                                   \
-    nullptr, gemm_tile<1, v>, gemm_tile<2, v>, gemm_tile<3, v>, gemm_tile<4, v>, gemm_tile<5, v>, gemm_tile<6, v>     \
-  }
+#define HEDDLE_GEMM(v) \
+  { nullptr, gemm_tile<1, v>, gemm_tile<2, v>, gemm_tile<3, v>, gemm_tile<4, v>, gemm_tile<5, v>, gemm_tile<6, v> }
 const GemmFunction kGemmFunctions[kPanelVectors][kPanelRows + 1] = {HEDDLE_GEMM(1), HEDDLE_GEMM(2)};
 #endif
 
@@ -161,7 +159,7 @@ void linear_backward_data(const LinearShape& s, const LinearBackwardData& args, 
                            .bias = nullptr,
                            .mask = args.relu_mask != nullptr ? args.relu_mask + at : nullptr,
                            .relu = false,
-                           .accumulate = false,
+                           .accumulate = args.accumulate,
                            .c = args.dx + at,
                            .row_c = s.in};
     multiply_panel(tile, rows.end - rows.begin, vectors);

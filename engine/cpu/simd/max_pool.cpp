@@ -89,14 +89,17 @@ void backward_2x2(const PoolShape& s, const MaxPoolBackward& args, std::int64_t 
           const std::int64_t at = corner + (i / 2) * row + (i % 2) * s.channels + c;
           IntVec keep = winner == int_broadcast(i);
           if (args.relu_mask != nullptr) keep &= lanes.get(args.relu_mask + at) > Vec{};
-          lanes.put(args.dx + at, select(keep, dy, Vec{}));
+          const Vec gradient = select(keep, dy, Vec{});
+          lanes.put(args.dx + at, args.accumulate ? lanes.get(args.dx + at) + gradient : gradient);
         }
       });
     }
+    if (args.accumulate) continue;
     for (std::int64_t h = 2 * oh; h < 2 * oh + 2; ++h) {
       for (std::int64_t i = 2 * s.out_w * s.channels; i < row; ++i) args.dx[in + h * row + i] = 0.0f;
     }
   }
+  if (args.accumulate) return;
   for (std::int64_t i = 2 * s.out_h * row; i < s.in_h * row; ++i) args.dx[in + i] = 0.0f;
 }
 
@@ -140,15 +143,15 @@ void max_pool_backward(const PoolShape& s, const MaxPoolBackward& args, Range im
           Vec sum = {};
           for (std::int64_t oh = rows.begin; oh < rows.end; ++oh) {
             for (std::int64_t ow = columns.begin; ow < columns.end; ++ow) {
-              const std::int64_t index =
-                  (ih + s.pad_h - oh * s.stride_h) * s.kernel_w + iw + s.pad_w - ow * s.stride_w;
+              const std::int64_t index = (ih + s.pad_h - oh * s.stride_h) * s.kernel_w + iw + s.pad_w - ow * s.stride_w;
               const std::int64_t out = ((n * s.out_h + oh) * s.out_w + ow) * s.channels + c;
               const IntVec won = lanes.get_bytes(args.argmax + out) == int_broadcast(index);
               sum += select(won, lanes.get(args.dy + out), Vec{});
             }
           }
           if (args.relu_mask != nullptr) sum = select(lanes.get(args.relu_mask + in + c) > Vec{}, sum, Vec{});
-          lanes.put(args.dx + in + c, sum);
+          float* dx = args.dx + in + c;
+          lanes.put(dx, args.accumulate ? lanes.get(dx) + sum : sum);
         });
       }
     }

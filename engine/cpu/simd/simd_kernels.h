@@ -39,12 +39,14 @@ struct ConvForward {
   float* scratch = nullptr;  // conv_scratch_floats, one per thread
 };
 
-// dx = conv_transpose(dy, w), set to 0 where relu_mask is not above 0. Every element of dx in the range is stored.
+// dx = conv_transpose(dy, w), set to 0 where relu_mask is not above 0. Every element of dx in the range is written
+// once: stored, or added to the old value if accumulate.
 struct ConvBackwardData {
   const float* dy = nullptr;         // (N,out_h,out_w,out_c)
   const float* packed_w = nullptr;   // from conv_pack_backward
   const float* relu_mask = nullptr;  // laid out like dx, or null: the output of the ReLU that made x
-  float* dx = nullptr;               // (N,in_h,in_w,in_c)
+  bool accumulate = false;
+  float* dx = nullptr;  // (N,in_h,in_w,in_c)
   float* scratch = nullptr;
 };
 
@@ -78,20 +80,22 @@ struct PoolShape {
 // argmax of a window without a winner: ReLU fused and no element above 0, or no element at all.
 constexpr std::uint8_t kNoWinner = 255;
 
-// y = max over the window; the first of equal elements wins, NaN wins over everything. With relu: max(y, 0).
-// kernel_h * kernel_w <= 255.
+// y = max over the window; the first of equal elements wins, NaN over numbers (the last NaN, as in PyTorch). With relu:
+// max(y, 0). kernel_h * kernel_w <= 255.
 struct MaxPoolForward {
   const float* x = nullptr;  // (N,in_h,in_w,channels)
   bool relu = false;
-  float* y = nullptr;               // (N,out_h,out_w,channels)
+  float* y = nullptr;              // (N,out_h,out_w,channels)
   std::uint8_t* argmax = nullptr;  // laid out like y: kh * kernel_w + kw of the winner, or kNoWinner; may be null
 };
 
-// Every element of dx in the range is stored once: the sum of dy over the windows it won.
+// Every element of dx in the range is written once: the sum of dy over the windows it won, stored or, if accumulate,
+// added to the old value.
 struct MaxPoolBackward {
   const float* dy = nullptr;
   const std::uint8_t* argmax = nullptr;
-  const float* relu_mask = nullptr;  // laid out like dx, or null: dx = 0 where it is not above 0
+  const float* relu_mask = nullptr;  // laid out like dx, or null: this gradient is 0 where it is not above 0
+  bool accumulate = false;
   float* dx = nullptr;
 };
 
@@ -102,7 +106,8 @@ struct AvgPoolForward {
 
 struct AvgPoolBackward {
   const float* dy = nullptr;
-  const float* relu_mask = nullptr;  // as in MaxPoolBackward
+  const float* relu_mask = nullptr;  // both as in MaxPoolBackward
+  bool accumulate = false;
   float* dx = nullptr;
 };
 
@@ -123,11 +128,13 @@ struct LinearForward {
   float* scratch = nullptr;  // linear_scratch_floats, one per thread
 };
 
-// dx = dy w, set to 0 where relu_mask (laid out like dx, may be null) is not above 0. Range: rows.
+// dx = dy w, set to 0 where relu_mask (laid out like dx, may be null) is not above 0, added to the old dx if
+// accumulate. Range: rows.
 struct LinearBackwardData {
   const float* dy = nullptr;
   const float* w = nullptr;
   const float* relu_mask = nullptr;
+  bool accumulate = false;
   float* dx = nullptr;
   float* scratch = nullptr;
 };
@@ -198,9 +205,9 @@ struct AdamStep {
   float eps = 1e-8f;
   float weight_decay = 0.0f;
   float grad_scale = 1.0f;
-  float step_size = 0.0f;                // learning_rate / (1 - beta1^step)
+  float step_size = 0.0f;                 // learning_rate / (1 - beta1^step)
   float inverse_sqrt_correction2 = 1.0f;  // 1 / sqrt(1 - beta2^step)
-  bool decoupled_weight_decay = false;   // AdamW
+  bool decoupled_weight_decay = false;    // AdamW
 };
 
 struct SimdKernels {
@@ -241,7 +248,7 @@ struct SimdKernels {
   void (*sigmoid)(const float* x, float* y, std::int64_t n) = nullptr;
 
   // Arrays of n values; outputs may be one of the inputs.
-  void (*relu_forward)(const float* x, float* y, std::int64_t n) = nullptr;  // keeps NaN
+  void (*relu_forward)(const float* x, float* y, std::int64_t n) = nullptr;                     // keeps NaN
   void (*relu_backward)(const float* dy, const float* y, float* dx, std::int64_t n) = nullptr;  // dx = y > 0 ? dy : 0
   void (*add)(const float* a, const float* b, float* y, std::int64_t n) = nullptr;
   void (*multiply)(const float* a, const float* b, float* y, std::int64_t n) = nullptr;
