@@ -1,20 +1,114 @@
-// conv2d of the CPU backend.
+// Convolution: picks an implementation for each call. The implementations are in conv2d_*.cpp.
+#include <array>
+
+#include "engine/cpu/conv2d_list.h"
 #include "engine/cpu/cpu_backend.h"
+#include "engine/cpu/masked_gradient.h"
 
 namespace heddle::cpu {
+namespace {
 
-void CpuBackend::conv2d_forward(const Tensor&, const Tensor&, const Tensor&, const Conv2dParams&, bool, Tensor&) {
-  throw NotSupported("conv2d_forward");
+constexpr bool always(const ConvSizes&, DType) noexcept { return true; }
+
+constexpr std::array kForwardRows = {
+    ConvForwardRow{"dnnl", conv_forward_dnnl_supports, always, conv_forward_dnnl},
+    ConvForwardRow{"plain", conv_plain_supports, always, conv_forward_plain},
+};
+constexpr std::array kBackwardDataRows = {
+    ConvBackwardDataRow{"dnnl", conv_backward_data_dnnl_supports, always, false, conv_backward_data_dnnl},
+    ConvBackwardDataRow{"plain", conv_plain_supports, always, false, conv_backward_data_plain},
+};
+constexpr std::array kBackwardWeightRows = {
+    ConvBackwardWeightRow{"dnnl", conv_backward_weight_dnnl_supports, always, conv_backward_weight_dnnl},
+    ConvBackwardWeightRow{"plain", conv_plain_supports, always, conv_backward_weight_plain},
+};
+
+// x (N,H,W,C), w (O,KH,KW,C/groups), y (N,OH,OW,O).
+ConvSizes sizes_of(const Shape& x, const Shape& w, const Shape& y, const Conv2dParams& params) {
+  return {.batch = x[0],
+          .in_h = x[1],
+          .in_w = x[2],
+          .in_c = x[3],
+          .out_h = y[1],
+          .out_w = y[2],
+          .out_c = y[3],
+          .kernel_h = w[1],
+          .kernel_w = w[2],
+          .params = params};
 }
 
-void CpuBackend::conv2d_backward_data(const Tensor&, const Tensor&, const Conv2dParams&, const Tensor&, Tensor&,
-                                      WriteMode) {
-  throw NotSupported("conv2d_backward_data");
+// Runs the best row. One that finds no memory for its scratch (it has written nothing then) makes room for the next.
+// False if no row takes the dtype.
+template <class Rows, class Run>
+bool run_best(const Rows& rows, const ConvSizes& sizes, DType dtype, Run&& run) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto& row = rows[i];
+    if (!row.supports(sizes, dtype) || !row.wins(sizes, dtype)) continue;
+    try {
+      run(row);
+      return true;
+    } catch (const OutOfMemory&) {
+      if (i + 1 == rows.size()) throw;
+    }
+  }
+  return false;
 }
 
-void CpuBackend::conv2d_backward_weight(const Tensor&, const Tensor&, const Conv2dParams&, Tensor&, Tensor*,
-                                        WriteMode) {
-  throw NotSupported("conv2d_backward_weight");
+[[noreturn]] void throw_dtype(const char* op, DType dtype) {
+  throw NotSupported(join_text(op, ": no ", dtype, " on the CPU"));
+}
+
+}  // namespace
+
+std::span<const ConvForwardRow> conv_forward_rows() { return kForwardRows; }
+std::span<const ConvBackwardDataRow> conv_backward_data_rows() { return kBackwardDataRows; }
+std::span<const ConvBackwardWeightRow> conv_backward_weight_rows() { return kBackwardWeightRows; }
+
+void CpuBackend::conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params,
+                                bool relu, Tensor& y) {
+  if (y.numel() == 0) return;
+  const ConvForwardCall call{sizes_of(x.shape(), w.shape(), y.shape(), params), x, w, bias, relu, y};
+  if (run_best(kForwardRows, call.sizes, x.dtype(), [&](const ConvForwardRow& row) { row.run(call); })) return;
+  if (x.dtype() != DType::bf16) throw_dtype("conv2d_forward", x.dtype());
+  Tensor wide_y = Tensor::empty(y.shape());
+  conv2d_forward(widen(x), widen(w), widen(bias), params, relu, wide_y);
+  cast(wide_y, y);
+}
+
+void CpuBackend::conv2d_backward_data(const Tensor& dy, const Tensor& w, const Conv2dParams& params,
+                                      const Tensor& relu_mask, Tensor& dx, WriteMode mode) {
+  if (dx.numel() == 0) return;
+  const ConvSizes sizes = sizes_of(dx.shape(), w.shape(), dy.shape(), params);
+  const bool done = run_best(kBackwardDataRows, sizes, dy.dtype(), [&](const ConvBackwardDataRow& row) {
+    Tensor fresh = mode == WriteMode::store ? dx : Tensor::empty_like(dx);
+    row.run({sizes, dy, w, relu_mask, fresh});
+    if (mode == WriteMode::add) {
+      add_gradient(fresh, row.applies_mask ? Tensor() : relu_mask, dx);
+    } else if (relu_mask.defined() && !row.applies_mask) {
+      apply_relu_mask(relu_mask, dx);
+    }
+  });
+  if (done) return;
+  if (dy.dtype() != DType::bf16) throw_dtype("conv2d_backward_data", dy.dtype());
+  Tensor wide_dx = mode == WriteMode::store ? Tensor::empty(dx.shape()) : widen(dx);
+  conv2d_backward_data(widen(dy), widen(w), params, widen(relu_mask), wide_dx, mode);
+  cast(wide_dx, dx);
+}
+
+void CpuBackend::conv2d_backward_weight(const Tensor& x, const Tensor& dy, const Conv2dParams& params, Tensor& dw,
+                                        Tensor* db, WriteMode mode) {
+  const ConvSizes sizes = sizes_of(x.shape(), dw.shape(), dy.shape(), params);
+  const bool done = run_best(kBackwardWeightRows, sizes, x.dtype(), [&](const ConvBackwardWeightRow& row) {
+    row.run({sizes, x, dy, dw, db, mode});
+  });
+  if (done) return;
+  if (x.dtype() != DType::bf16) throw_dtype("conv2d_backward_weight", x.dtype());
+  const bool add = mode == WriteMode::add;
+  Tensor wide_dw = add ? widen(dw) : Tensor::empty(dw.shape());
+  Tensor wide_db = db == nullptr ? Tensor() : add ? widen(*db) : Tensor::empty(db->shape());
+  conv2d_backward_weight(widen(x), widen(dy), params, wide_dw, db == nullptr ? nullptr : &wide_db, mode);
+  cast(wide_dw, dw);
+  if (db != nullptr) cast(wide_db, *db);
 }
 
 }  // namespace heddle::cpu

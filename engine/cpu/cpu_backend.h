@@ -71,6 +71,10 @@ class CpuBackend final : public Backend {
 
   void gather_images(const Tensor& images, const Tensor& labels, const Tensor& order, std::int64_t begin,
                      const GatherImagesParams& params, Tensor& y, Tensor& batch_labels) override;
+
+ private:
+  // A copy in f32, undefined for an undefined tensor: where bf16 has no kernel of its own.
+  Tensor widen(const Tensor& x);
 };
 
 }  // namespace heddle::cpu
