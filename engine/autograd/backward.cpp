@@ -25,8 +25,8 @@ class BackwardPass {
     const auto output = static_cast<std::size_t>(start.output_index());
     GradSlot& first = start.grad_node()->slots_[output];
     ++first.consumers;  // the start itself, so that no later consumer believes to be the only one
-    first.grad = options_.gradient.defined() ? options_.gradient
-                                             : Tensor::full(start.shape(), 1.0, start.dtype(), start.device());
+    first.grad = options_.gradient;
+    first.one = !options_.gradient.defined();
     first.fresh = false;
     try {
       for (const std::shared_ptr<Node>& node : order_) run_node(*node);

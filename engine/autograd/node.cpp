@@ -91,9 +91,15 @@ const Tensor& BackwardContext::grad_output(int i) {
     const Edge& output = node_.outputs_[static_cast<std::size_t>(i)];
     slot.grad = Tensor::zeros(output.shape, output.dtype, output.device);
     slot.fresh = false;
+  } else if (!slot.grad.defined()) {
+    const Edge& output = node_.outputs_[static_cast<std::size_t>(i)];
+    slot.grad = Tensor::empty(output.shape, output.dtype, output.device);
+    backend_for(output.device).fill(slot.grad, 1.0);
   }
   return slot.grad;
 }
+
+bool BackwardContext::grad_output_is_one(int i) const { return node_.slots_[static_cast<std::size_t>(i)].one; }
 
 bool BackwardContext::has_grad_output(int i) const { return !node_.slots_[static_cast<std::size_t>(i)].fresh; }
 
@@ -120,7 +126,9 @@ GradTarget BackwardContext::target(int input) {
     return {slot.grad, WriteMode::store};
   }
   if (edge.node != nullptr && !slot.owned) {
-    slot.grad = slot.grad.clone();
+    // A shared gradient whose other holders are gone is ours by now.
+    const std::shared_ptr<Storage>& storage = slot.grad.storage();
+    if (storage.use_count() != 1 || storage->is_external()) slot.grad = slot.grad.clone();
     slot.owned = true;
   }
   return {slot.grad, WriteMode::add};

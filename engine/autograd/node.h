@@ -35,6 +35,7 @@ struct GradSlot {
   int consumers = 0;    // edges that lead here in this pass
   bool fresh = true;    // nothing was written yet
   bool owned = false;   // grad is ours to add to; false: shared with another slot
+  bool one = false;     // the ones that a pass starts with; grad may be undefined until somebody reads it
   bool masked = false;  // the producer's ReLU mask is applied already
 };
 
@@ -101,6 +102,8 @@ class BackwardContext {
   // Gradient of output i, all contributions added; zeros if there were none. Read only: it may be shared.
   const Tensor& grad_output(int i = 0);
   bool has_grad_output(int i = 0) const;
+  // True if the gradient of output i is known to be 1 everywhere: this node made the value that backward() started at.
+  bool grad_output_is_one(int i = 0) const;
   // True if the consumer applied relu_mask(i) already.
   bool grad_output_is_masked(int i = 0) const;
   bool needs_grad(int input) const;

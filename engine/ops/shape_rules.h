@@ -40,7 +40,7 @@ Shape concat_shape(const std::vector<Tensor>& inputs, int dim);
 Shape linear_shape(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias);
 Shape conv2d_shape(const char* op, const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params);
 // With ceil_mode the size is rounded up, but a last window that starts at or beyond input + leading padding is dropped.
-// Padding is at most half the kernel, so no window holds padding only.
+// Padding is smaller than the kernel, so no window holds padding only.
 Shape pool2d_shape(const char* op, const Tensor& x, const Pool2dParams& params);
 Shape adaptive_pool2d_shape(const char* op, const Tensor& x, std::int64_t out_h, std::int64_t out_w);
 

@@ -37,19 +37,29 @@ class Storage {
   bool external_;
 };
 
-// Counts changes of a piece of memory. A counter made for a part of a larger buffer also sees changes of the whole,
-// while a change of the part leaves its neighbours' counters alone. Thread-safe.
+// Counts changes of a piece of memory. A counter made for a part of a larger buffer also sees changes of the whole, and
+// the whole's sees those of its parts, while a change of a part leaves its neighbours' counters alone. Thread-safe.
 class VersionCounter {
  public:
-  explicit VersionCounter(std::shared_ptr<const VersionCounter> whole = nullptr) : whole_(std::move(whole)) {}
+  explicit VersionCounter(std::shared_ptr<VersionCounter> whole = nullptr) : whole_(std::move(whole)) {}
   std::uint64_t value() const noexcept {
-    return count_.load(std::memory_order_relaxed) + (whole_ == nullptr ? 0 : whole_->value());
+    return changed_inside_.load(std::memory_order_relaxed) + changed_as_a_whole();
   }
-  void bump() noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
+  void bump() noexcept {
+    count_.fetch_add(1, std::memory_order_relaxed);
+    for (VersionCounter* outer = whole_.get(); outer != nullptr; outer = outer->whole_.get()) {
+      outer->changed_inside_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
 
  private:
+  std::uint64_t changed_as_a_whole() const noexcept {
+    return count_.load(std::memory_order_relaxed) + (whole_ == nullptr ? 0 : whole_->changed_as_a_whole());
+  }
+
   std::atomic<std::uint64_t> count_{0};
-  std::shared_ptr<const VersionCounter> whole_;
+  std::atomic<std::uint64_t> changed_inside_{0};  // changes made through parts
+  std::shared_ptr<VersionCounter> whole_;
 };
 
 }  // namespace heddle
