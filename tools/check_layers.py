@@ -26,6 +26,7 @@ LAYERS = {
     "engine/step": ["engine/optim"],
     "engine/checkpoint": ["engine/optim"],
     "engine/data": ["engine/backend"],
+    "engine": ["engine/*"],  # heddle.h, which includes all public headers
     "models": ["engine/*"],
     "datasets": ["engine/*"],
     "nccl_comm": ["engine/*"],
