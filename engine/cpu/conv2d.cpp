@@ -10,15 +10,23 @@ namespace {
 
 constexpr bool always(const ConvSizes&, DType) noexcept { return true; }
 
+// Where the own kernels are faster than oneDNN (tests/bench/conv_bench).
+bool simd_wins_forward(const ConvSizes& s, DType) noexcept { return s.in_c <= 24; }
+bool simd_wins_backward_data(const ConvSizes& s, DType) noexcept { return s.in_c <= 24; }
+bool simd_wins_backward_weight(const ConvSizes& s, DType) noexcept { return s.in_c <= 24; }
+
 constexpr std::array kForwardRows = {
+    ConvForwardRow{"simd", conv_simd_supports, simd_wins_forward, conv_forward_simd},
     ConvForwardRow{"dnnl", conv_forward_dnnl_supports, always, conv_forward_dnnl},
     ConvForwardRow{"plain", conv_plain_supports, always, conv_forward_plain},
 };
 constexpr std::array kBackwardDataRows = {
+    ConvBackwardDataRow{"simd", conv_simd_supports, simd_wins_backward_data, true, conv_backward_data_simd},
     ConvBackwardDataRow{"dnnl", conv_backward_data_dnnl_supports, always, false, conv_backward_data_dnnl},
     ConvBackwardDataRow{"plain", conv_plain_supports, always, false, conv_backward_data_plain},
 };
 constexpr std::array kBackwardWeightRows = {
+    ConvBackwardWeightRow{"simd", conv_simd_supports, simd_wins_backward_weight, conv_backward_weight_simd},
     ConvBackwardWeightRow{"dnnl", conv_backward_weight_dnnl_supports, always, conv_backward_weight_dnnl},
     ConvBackwardWeightRow{"plain", conv_plain_supports, always, conv_backward_weight_plain},
 };

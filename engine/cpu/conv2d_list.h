@@ -77,6 +77,12 @@ std::span<const ConvForwardRow> conv_forward_rows();
 std::span<const ConvBackwardDataRow> conv_backward_data_rows();
 std::span<const ConvBackwardWeightRow> conv_backward_weight_rows();
 
+// conv2d_simd.cpp: f32 without groups and dilation. The mask of the data gradient is applied.
+bool conv_simd_supports(const ConvSizes& sizes, DType dtype);
+void conv_forward_simd(const ConvForwardCall& call);
+void conv_backward_data_simd(const ConvBackwardDataCall& call);
+void conv_backward_weight_simd(const ConvBackwardWeightCall& call);
+
 // conv2d_dnnl.cpp. The supports functions make and keep the primitive.
 bool conv_forward_dnnl_supports(const ConvSizes& sizes, DType dtype);
 bool conv_backward_data_dnnl_supports(const ConvSizes& sizes, DType dtype);

@@ -30,6 +30,12 @@ struct GemmCall {
 bool gemm_dnnl_supports(const GemmSizes& sizes, DType dtype, bool bias, WriteMode mode);
 void gemm_dnnl(const GemmCall& call);
 
+// linear_simd.cpp: f32, nothing empty. See Backend for shapes; the data gradient is stored.
+bool linear_simd_supports(const Tensor& x, const Tensor& w);
+void linear_forward_simd(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu, Tensor& y);
+void linear_backward_data_simd(const Tensor& dy, const Tensor& w, const Tensor& relu_mask, Tensor& dx);
+void linear_backward_weight_simd(const Tensor& x, const Tensor& dy, Tensor& dw, WriteMode mode);
+
 // matmul_plain.cpp: loops for f32 and f64, sums in double. Takes everything, zero sizes too.
 void gemm_plain(const GemmCall& call);
 // db (=|+=) sum over rows of dy (rows,columns); f32, f64 or bf16. Threads share columns, so their number changes
