@@ -10,22 +10,48 @@ namespace {
 
 constexpr bool always(const ConvSizes&, DType) noexcept { return true; }
 
-// Where the own kernels are faster than oneDNN (tests/bench/conv_bench).
-bool simd_wins_forward(const ConvSizes& s, DType) noexcept { return s.in_c <= 24; }
-bool simd_wins_backward_data(const ConvSizes& s, DType) noexcept { return s.in_c <= 24; }
-bool simd_wins_backward_weight(const ConvSizes& s, DType) noexcept { return s.in_c <= 24; }
+// The rules below come from tests/bench/conv_bench on a machine with AVX-512, where "simd" and oneDNN are level on
+// ordinary sizes.
+
+bool dense_wins(const ConvSizes& s, DType) { return conv_dense_wins(s); }
+
+// oneDNN computes blocks of 16 channels and pads the rest.
+bool fills_blocks(const ConvSizes& s) { return s.in_c % 16 == 0 && s.out_c % 16 == 0; }
+
+// The own kernels for both passes hold images in vector lanes: they need enough images to fill them, and the lanes of
+// one block of images (32 floats per value) should stay in the cache.
+bool lanes_win(const ConvSizes& s, std::int64_t values_per_image) {
+  constexpr std::int64_t kLanes = 16, kCachedValues = 8192;
+  const std::int64_t padded = (s.batch + kLanes - 1) / kLanes * kLanes;
+  if (s.batch * 4 < padded * 3) return false;
+  return !fills_blocks(s) || values_per_image <= kCachedValues;
+}
+
+bool simd_wins_forward(const ConvSizes& s, DType) {
+  // With few taps the transposition of the output costs more than the sums.
+  if (s.out_c % 16 == 0 && s.kernel_h * s.kernel_w * s.in_c < 16) return false;
+  return lanes_win(s, s.in_h * s.in_w * s.in_c);
+}
+
+bool simd_wins_backward_data(const ConvSizes& s, DType) { return lanes_win(s, s.out_h * s.out_w * s.out_c); }
+
+// The own kernel needs some output pixels for each pass over the gradient.
+bool simd_wins_backward_weight(const ConvSizes& s, DType) { return !fills_blocks(s) && s.out_h * s.out_w >= 9; }
 
 constexpr std::array kForwardRows = {
+    ConvForwardRow{"dense", conv_dense_supports, dense_wins, conv_forward_dense},
     ConvForwardRow{"simd", conv_simd_supports, simd_wins_forward, conv_forward_simd},
     ConvForwardRow{"dnnl", conv_forward_dnnl_supports, always, conv_forward_dnnl},
     ConvForwardRow{"plain", conv_plain_supports, always, conv_forward_plain},
 };
 constexpr std::array kBackwardDataRows = {
+    ConvBackwardDataRow{"dense", conv_dense_supports, dense_wins, true, conv_backward_data_dense},
     ConvBackwardDataRow{"simd", conv_simd_supports, simd_wins_backward_data, true, conv_backward_data_simd},
     ConvBackwardDataRow{"dnnl", conv_backward_data_dnnl_supports, always, false, conv_backward_data_dnnl},
     ConvBackwardDataRow{"plain", conv_plain_supports, always, false, conv_backward_data_plain},
 };
 constexpr std::array kBackwardWeightRows = {
+    ConvBackwardWeightRow{"dense", conv_dense_supports, dense_wins, conv_backward_weight_dense},
     ConvBackwardWeightRow{"simd", conv_simd_supports, simd_wins_backward_weight, conv_backward_weight_simd},
     ConvBackwardWeightRow{"dnnl", conv_backward_weight_dnnl_supports, always, conv_backward_weight_dnnl},
     ConvBackwardWeightRow{"plain", conv_plain_supports, always, conv_backward_weight_plain},

@@ -83,6 +83,13 @@ void conv_forward_simd(const ConvForwardCall& call);
 void conv_backward_data_simd(const ConvBackwardDataCall& call);
 void conv_backward_weight_simd(const ConvBackwardWeightCall& call);
 
+// conv2d_dense.cpp: f32, tiny images (in_h*in_w*out_h*out_w <= 16) without groups. The mask is applied.
+bool conv_dense_supports(const ConvSizes& sizes, DType dtype);
+bool conv_dense_wins(const ConvSizes& sizes);
+void conv_forward_dense(const ConvForwardCall& call);
+void conv_backward_data_dense(const ConvBackwardDataCall& call);
+void conv_backward_weight_dense(const ConvBackwardWeightCall& call);
+
 // conv2d_dnnl.cpp. The supports functions make and keep the primitive.
 bool conv_forward_dnnl_supports(const ConvSizes& sizes, DType dtype);
 bool conv_backward_data_dnnl_supports(const ConvSizes& sizes, DType dtype);

@@ -9,8 +9,8 @@ namespace heddle::cpu {
 
 // dx = relu_mask > 0 ? dx : 0, in place. relu_mask has dx's shape and dtype.
 void apply_relu_mask(const Tensor& relu_mask, Tensor& dx);
-// dx += gradient, where relu_mask > 0 if it is defined.
-void add_gradient(const Tensor& gradient, const Tensor& relu_mask, Tensor& dx);
+// dx += gradient, where relu_mask > 0 if it is defined. gradient is scratch: it may be changed.
+void add_gradient(Tensor& gradient, const Tensor& relu_mask, Tensor& dx);
 // y = max(0, y) in place; NaN stays NaN, so that a broken run is noticed.
 void relu_in_place(Tensor& y);
 

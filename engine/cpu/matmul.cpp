@@ -1,4 +1,5 @@
-// Matrix products and linear layers: picks an implementation for each call. The implementations are in matmul_*.cpp.
+// Matrix products and linear layers: picks an implementation for each call. f32 linear layers run on the own kernels,
+// which tests/bench/linear_bench shows level with oneDNN or ahead (bias, ReLU and mask are fused); the rest on oneDNN.
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/masked_gradient.h"
 #include "engine/cpu/matmul_list.h"
@@ -45,6 +46,7 @@ void CpuBackend::matmul(const Tensor& a, const Tensor& b, const MatmulParams& pa
 
 void CpuBackend::linear_forward(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu, Tensor& y) {
   if (y.numel() == 0) return;
+  if (linear_simd_supports(x, w)) return linear_forward_simd(x, w, bias, relu, y);
   const GemmSizes sizes{.m = x.dim(0), .n = w.dim(0), .k = w.dim(1), .transpose_b = 1};
   if (run_gemm("linear_forward", {sizes, x, w, bias, y, WriteMode::store})) {
     if (relu) relu_in_place(y);
@@ -60,6 +62,12 @@ void CpuBackend::linear_backward_data(const Tensor& dy, const Tensor& w, const T
                                       WriteMode mode) {
   if (dx.numel() == 0) return;
   const GemmSizes sizes{.m = dy.dim(0), .n = w.dim(1), .k = w.dim(0)};
+  if (linear_simd_supports(dy, w)) {
+    Tensor fresh = mode == WriteMode::add ? Tensor::empty_like(dx) : dx;
+    linear_backward_data_simd(dy, w, relu_mask, fresh);
+    if (mode == WriteMode::add) add_gradient(fresh, Tensor(), dx);
+    return;
+  }
   const bool aside = mode == WriteMode::add && relu_mask.defined();
   Tensor fresh = aside ? Tensor::empty_like(dx) : dx;
   if (run_gemm("linear_backward_data", {sizes, dy, w, Tensor(), fresh, aside ? WriteMode::store : mode})) {
@@ -79,6 +87,7 @@ void CpuBackend::linear_backward_data(const Tensor& dy, const Tensor& w, const T
 void CpuBackend::linear_backward_weight(const Tensor& x, const Tensor& dy, Tensor& dw, Tensor* db, WriteMode mode) {
   if (db != nullptr) column_sums(dy, *db, mode);
   if (dw.numel() == 0) return;
+  if (linear_simd_supports(x, dw)) return linear_backward_weight_simd(x, dy, dw, mode);
   const GemmSizes sizes{.m = dw.dim(0), .n = dw.dim(1), .k = x.dim(0), .transpose_a = 1};
   if (run_gemm("linear_backward_weight", {sizes, dy, x, Tensor(), dw, mode})) return;
   Tensor wide_dw = mode == WriteMode::add ? widen(dw) : Tensor::empty(dw.shape());
