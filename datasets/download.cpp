@@ -191,6 +191,7 @@ DownloadResult download(const std::string& url, const std::string& path, const D
   if (options.program.empty()) options.program = find_download_program();
   if (options.program.empty()) throw NotSupported("download: neither curl nor wget was found in $PATH; install one");
 
+  const std::uint64_t begin_nbytes = file_nbytes(path);
   Child child(arguments_for(url, path, options));
   DownloadResult result;
   const auto too_large = [&] { return file_nbytes(path) > options.max_nbytes; };
@@ -212,6 +213,11 @@ DownloadResult download(const std::string& url, const std::string& path, const D
   if (!result.ok) {
     result.reason = child.last_line();
     if (WIFSIGNALED(status)) result.reason = join_text(options.program, " was ended by signal ", WTERMSIG(status));
+    // curl: 33 no ranges, 36 bad offset; HTTP 416: the file there is not longer than ours.
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    const auto says = [&](const char* text) { return result.reason.find(text) != std::string::npos; };
+    const bool curl_cannot = !is_wget(options.program) && (code == 33 || code == 36);
+    result.cannot_continue = begin_nbytes > 0 && (curl_cannot || says("416") || says("conflicts with"));
     if (result.reason.empty()) result.reason = join_text(options.program, " ended with code ", WEXITSTATUS(status));
   }
   return result;

@@ -20,8 +20,9 @@ struct DownloadOptions {
 
 struct DownloadResult {
   bool ok = false;
-  bool stopped = false;  // by on_progress
-  std::string reason;    // one line, if not ok
+  bool stopped = false;          // by on_progress
+  bool cannot_continue = false;  // the server cannot send only the rest: remove the file and begin anew
+  std::string reason;            // one line, if not ok
 };
 
 // The program that download() would run; empty if there is neither.

@@ -98,10 +98,12 @@ class Fetcher {
     for (const std::string& mirror : options_.mirrors) {
       const std::string url =
           mirror + (mirror.empty() || mirror.back() != '/' ? "/" : "") + std::string(known.name) + ".gz";
-      const bool continued = exists(part);
-      std::string reason = try_url(url, part, known);
-      // The rest may not fit what was there (another server, one without ranges), so try once more from the start.
-      if (!reason.empty() && continued && !stopped_) reason = try_url_anew(url, part, known);
+      bool anew = false;
+      std::string reason = try_url(url, part, known, anew);
+      if (anew) {
+        ::unlink(part.c_str());
+        reason = try_url(url, part, known, anew);
+      }
       if (reason.empty()) {
         flush_and_rename(part, packed);
         return {packed, url};
@@ -121,14 +123,11 @@ class Fetcher {
     if (options_.on_message) options_.on_message(line);
   }
 
-  std::string try_url_anew(const std::string& url, const std::string& part, const KnownFile& known) {
-    ::unlink(part.c_str());
-    return try_url(url, part, known);
-  }
-
-  // Empty if the part file is now complete and right. A part that can still be continued is kept.
-  std::string try_url(const std::string& url, const std::string& part, const KnownFile& known) {
-    tell((exists(part) ? "continuing " : "fetching ") + url);
+  // Empty if the part file is now complete and right. A part that can still be continued is kept; one that does not fit
+  // this server (another packing, no ranges) sets `anew`.
+  std::string try_url(const std::string& url, const std::string& part, const KnownFile& known, bool& anew) {
+    const bool continued = exists(part);
+    tell((continued ? "continuing " : "fetching ") + url);
     DownloadOptions options;
     options.program = options_.program;
     options.connect_timeout = options_.connect_timeout;
@@ -141,11 +140,13 @@ class Fetcher {
       stopped_ = true;
       return result.reason;
     }
+    anew = continued && result.cannot_continue;
     if (!result.ok) return result.reason;
     if (!exists(part)) return "nothing was received";
     const VerifiedFile got = verify_file(part, known);
     if (got.ok) return {};
     ::unlink(part.c_str());  // complete, but wrong
+    anew = continued;
     return got.problem;
   }
 
