@@ -318,6 +318,10 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t 
     throw IoError(
         path, join_text("is no safetensors file: header begins with ", show_text(json.substr(0, 8)), ", expected {"));
   }
+  // The parser takes a NUL for the end of the text and would not see what follows it.
+  if (const auto nul = json.find('\0'); nul != std::string_view::npos) {
+    throw IoError(path, join_text("header is not valid JSON: it has a raw NUL at its byte ", nul));
+  }
   HeaderReader reader(header, data_nbytes);
   const bool complete = nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   if (!complete) throw IoError(path, reader.reason().empty() ? "header is not valid" : reader.reason());
