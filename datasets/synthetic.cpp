@@ -1,43 +1,48 @@
 #include "datasets/synthetic.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/random.h"
 
 namespace heddle::datasets {
 namespace {
 
 constexpr std::int64_t kCell = 7;        // pixels between two points of a template's grid
 constexpr std::int64_t kMaxShift = 2;    // pixels
-constexpr std::int64_t kNoiseShare = 5;  // how much of the noise is added, in eighths
+constexpr std::int64_t kNoiseShare = 5;  // of 32: makes a standard deviation of 33
 constexpr std::int64_t kOne = 256;       // fixed-point 1
 constexpr std::int64_t kMaxNbytes = std::int64_t{1} << 40;
 
 enum Stream : std::uint64_t { kTemplate, kLabel, kShape, kNoise };
 
-// 64 random bits that depend on the arguments alone: the output function of SplitMix64 over a chain of keys.
-// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
-constexpr std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
+// Random bits that depend on the arguments alone.
 class Random {
  public:
-  Random(std::uint64_t seed, std::uint64_t split, Stream stream) : key_(mix(mix(mix(seed) ^ split) ^ stream)) {}
-  std::uint64_t operator()(std::int64_t a, std::int64_t b = 0) const {
-    return mix(mix(key_ ^ static_cast<std::uint64_t>(a)) ^ static_cast<std::uint64_t>(b));
+  Random(std::uint64_t seed, std::uint64_t split, Stream stream) : seed_(seed), stream_(split * 8 + stream) {}
+  std::array<std::uint32_t, 4> block(std::int64_t a, std::int64_t b = 0) const {
+    return philox_block(seed_, static_cast<std::uint64_t>(b), (static_cast<std::uint64_t>(a) << 8) | stream_);
   }
+  std::uint32_t operator()(std::int64_t a, std::int64_t b = 0) const { return block(a, b)[0]; }
 
  private:
-  std::uint64_t key_;
+  std::uint64_t seed_;
+  std::uint64_t stream_;
 };
 
-std::int64_t below(std::uint64_t bits, std::int64_t n) {
-  return static_cast<std::int64_t>((bits >> 32) * static_cast<std::uint64_t>(n) >> 32);
+std::int64_t below(std::uint32_t bits, std::int64_t n) {
+  return static_cast<std::int64_t>(std::uint64_t{bits} * static_cast<std::uint64_t>(n) >> 32);
+}
+
+// The sum of eight random bytes, close to a normal distribution around 1020; `half` chooses those of the block.
+std::int64_t sum_of_bytes(const std::array<std::uint32_t, 4>& block, std::int64_t half) {
+  std::int64_t sum = 0;
+  for (const std::int64_t word : {2 * half, 2 * half + 1}) {
+    for (std::uint32_t bits = block[static_cast<std::size_t>(word)]; bits != 0; bits >>= 8) sum += bits & 255;
+  }
+  return sum;
 }
 
 // Templates of all classes, (num_classes, height + 2 shift, width + 2 shift, channels), values 0 to 255.
@@ -104,7 +109,7 @@ ImageDataset make_part(const SyntheticOptions& o, std::int64_t count, std::uint6
   set.labels = make_labels(count, o.num_classes, Random(o.seed, split, kLabel));
   set.images.resize(static_cast<std::size_t>(count * o.height * o.width * o.channels));
   const Random shape(o.seed, split, kShape);
-  const Random noise(o.seed, split, kNoise);
+  const Random noise_bits(o.seed, split, kNoise);
   std::size_t at = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t label = set.labels[static_cast<std::size_t>(i)];
@@ -113,15 +118,14 @@ ImageDataset make_part(const SyntheticOptions& o, std::int64_t count, std::uint6
     const std::int64_t contrast = kOne / 4 + below(shape(i, 2), kOne / 4);  // 0.25 to 0.5
     const std::int64_t brightness = 48 + below(shape(i, 3), 96);
     std::int64_t pixel = 0;
+    std::array<std::uint32_t, 4> bits{};
     for (std::int64_t y = 0; y < o.height; ++y) {
       for (std::int64_t x = 0; x < o.width; ++x) {
         for (std::int64_t c = 0; c < o.channels; ++c, ++pixel) {
-          // The sum of eight random bytes is close to a normal distribution.
-          std::int64_t sum = -1020;
-          for (std::uint64_t bits = noise(i, pixel), n = 0; n < 8; ++n, bits >>= 8)
-            sum += static_cast<std::int64_t>(bits & 255);
+          if (pixel % 2 == 0) bits = noise_bits.block(i, pixel / 2);
+          const std::int64_t deviation = sum_of_bytes(bits, pixel % 2) - 1020;
           const std::int64_t value = (templates.at(label, y + dy, x + dx, c) - 128) * contrast / kOne + brightness +
-                                     28 + sum * kNoiseShare / 8 / 4;
+                                     28 + deviation * kNoiseShare / 32;
           set.images[at++] = static_cast<std::uint8_t>(std::clamp<std::int64_t>(value, 0, 255));
         }
       }

@@ -2,7 +2,7 @@
 // Catch2 assertions must not be used in the child: it returns text, and the test looks at that.
 #pragma once
 
-#include <sys/resource.h>
+#include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <fstream>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -36,6 +37,18 @@ struct ChildResult {
   bool ended_well() const { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
 };
 
+// A line of /proc/self/status in bytes.
+inline std::int64_t resident_nbytes(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != key) continue;
+    std::int64_t kib = 0;
+    status >> kib;
+    return kib * 1024;
+  }
+  return 0;
+}
+
 inline ChildResult run_in_child(const std::function<std::string()>& fn) {
   int ends[2];
   if (::pipe(ends) != 0) throw std::runtime_error("pipe");
@@ -43,12 +56,11 @@ inline ChildResult run_in_child(const std::function<std::string()>& fn) {
   if (pid < 0) throw std::runtime_error("fork");
   if (pid == 0) {
     ::close(ends[0]);
-    const auto peak = [] {
-      rusage usage{};
-      ::getrusage(RUSAGE_SELF, &usage);
-      return std::int64_t{usage.ru_maxrss} * 1024;
-    };
-    const std::int64_t before = peak();
+    // Give back what the parent freed, or the child would take its memory from there and seem to need none; then start
+    // the kernel's peak anew.
+    ::malloc_trim(0);
+    std::ofstream("/proc/self/clear_refs") << 5;
+    const std::int64_t before = resident_nbytes("VmRSS:");
     const auto begin = std::chrono::steady_clock::now();
     std::string text;
     try {
@@ -57,7 +69,7 @@ inline ChildResult run_in_child(const std::function<std::string()>& fn) {
       text = std::string("exception: ") + error.what();
     }
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-    text = std::to_string(time.count()) + "\n" + std::to_string(peak() - before) + "\n" + text;
+    text = std::to_string(time.count()) + "\n" + std::to_string(resident_nbytes("VmHWM:") - before) + "\n" + text;
     for (std::size_t done = 0; done < text.size();) {
       const ssize_t n = ::write(ends[1], text.data() + done, text.size() - done);
       if (n <= 0) break;
