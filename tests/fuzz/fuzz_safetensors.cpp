@@ -10,21 +10,27 @@
 using namespace heddle;
 
 std::vector<std::string> make_seeds() {
-  const std::string a = "\"a\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]}";
-  const std::string b = "\"b.weight\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[8,11]}";
-  const std::string zero = "\"z\":{\"dtype\":\"F16\",\"shape\":[4,0],\"data_offsets\":[0,0]}";
-  const std::string metadata = "\"__metadata__\":{\"format\":\"pt\",\"\\u00fc\":\"\\\\\"}";
-  return {
-      "{}",
-      "{" + zero + "}",
-      "{" + metadata + "," + a + "}" + "datadata",
-      "{" + a + "," + b + "}    " + "datadata123",
-      "{" + b + "," + a + "," + zero + "," + metadata + "}" + "datadata123",
-      "F" + test::safetensors_bytes("{" + a + "," + b + "}", "datadata123"),
-      "F" + test::little_endian64(1u << 31) + "{}",
-      "{\"a\":{\"dtype\":\"F64\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}",
-      "{\"a\":{\"dtype\":\"BF16\",\"shape\":[-1],\"data_offsets\":[3,1]}}",
+  const std::string a = R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]})";
+  const std::string b = R"("b.weight":{"dtype":"U8","shape":[3],"data_offsets":[8,11]})";
+  const std::string zero = R"("z":{"dtype":"F16","shape":[4,0],"data_offsets":[0,0]})";
+  const std::string metadata = R"("__metadata__":{"format":"pt","\u00fc":"\\"})";
+  const auto file = [](const std::vector<std::string>& items, const std::string& rest) {
+    std::string text = "{";
+    for (const std::string& item : items) text.append(text.size() > 1 ? "," : "").append(item);
+    return text.append("}").append(rest);
   };
+  std::vector<std::string> seeds{
+      "{}",
+      file({zero}, ""),
+      file({metadata, a}, "datadata"),
+      file({a, b}, "    datadata123"),
+      file({b, a, zero, metadata}, "datadata123"),
+      R"({"a":{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,0]}})",
+      R"({"a":{"dtype":"BF16","shape":[-1],"data_offsets":[3,1]}})",
+  };
+  seeds.push_back(test::safetensors_bytes(file({a, b}, ""), "datadata123").insert(0, 1, 'F'));
+  seeds.push_back(test::little_endian64(1u << 31).insert(0, 1, 'F').append("{}"));
+  return seeds;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
