@@ -191,20 +191,24 @@ class HeaderReader {
                               : (seen_ & 2) == 0 ? "shape"
                                                  : "data_offsets"));
     }
-    const std::string range = join_text("data_offsets [", entry_.begin, ",", entry_.end, "]");
-    if (entry_.begin > entry_.end) return refuse(join_text(where(), " has ", range, ": begin is above end"));
+    // Text is made for a refusal only: a header may have tens of thousands of entries.
+    const auto range = [&] { return join_text(" has data_offsets [", entry_.begin, ",", entry_.end, "]"); };
+    const auto shape = [&] {
+      std::string text = " of shape (";
+      for (const std::int64_t size : entry_.shape) text += join_text(text.back() == '(' ? "" : ",", size);
+      return text + ")";
+    };
+    if (entry_.begin > entry_.end) return refuse(where() + range() + ": begin is above end");
     if (entry_.end > data_nbytes_) {
-      return refuse(join_text(where(), " has ", range, ", past the end of ", data_nbytes_, " bytes of data"));
+      return refuse(where() + range() + join_text(", past the end of ", data_nbytes_, " bytes of data"));
     }
-    std::string shape;
-    for (const std::int64_t size : entry_.shape) shape += join_text(shape.empty() ? "" : ",", size);
     std::uint64_t nbytes = 0;
     if (!safetensors_nbytes(entry_.shape, entry_.type, nbytes)) {
-      return refuse(join_text(where(), " has shape (", shape, "): its number of bytes does not fit in 63 bits"));
+      return refuse(where() + shape() + " needs more bytes than fit in 63 bits");
     }
     if (nbytes != entry_.nbytes()) {
-      return refuse(join_text(where(), " of shape (", shape, ") and dtype ", name_of(entry_.type), " needs ", nbytes,
-                              " bytes, but ", range, " has ", entry_.nbytes()));
+      return refuse(where() + shape() + range() +
+                    join_text(": ", entry_.nbytes(), " bytes, expected ", nbytes, " for ", name_of(entry_.type)));
     }
     header_.entries.push_back(std::move(entry_));
     state_ = State::top;

@@ -66,7 +66,7 @@ std::vector<Attack> attacks() {
       {"entry is null", f("{\"a\":null}"), "tensor \"a\" is null"},
       {"entry is an array", f("{\"a\":[]}"), "tensor \"a\" is an array"},
       {"1000x1000 floats over 4 bytes", f(one("\"dtype\":\"F32\",\"shape\":[1000,1000],\"data_offsets\":[0,4]")),
-       "of shape (1000,1000) and dtype F32 needs 4000000 bytes, but data_offsets [0,4] has 4"},
+       "tensor \"a\" of shape (1000,1000) has data_offsets [0,4]: 4 bytes, expected 4000000 for F32"},
       {"begin above end", f(one("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]")), "begin is above end"},
       {"negative offset", f(one("\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]")), "the negative number -4"},
       {"negative size", f(one("\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]")), "the negative number -1"},
@@ -93,9 +93,10 @@ std::vector<Attack> attacks() {
       {"bytes behind the last", f(one(kLong4), 5), "has 5 bytes of data, but its tensors end at byte 4"},
       {"data without tensors", f("{}", 1), "has 1 bytes of data"},
       {"product overflow", f(one("\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,1],\"data_offsets\":[0,4]")),
-       "does not fit in 63 bits"},
+       "needs more bytes than fit in 63 bits"},
       {"product overflow to 4 bytes",
-       f(one("\"dtype\":\"F32\",\"shape\":[4611686018427387905],\"data_offsets\":[0,4]")), "does not fit in 63 bits"},
+       f(one("\"dtype\":\"F32\",\"shape\":[4611686018427387905],\"data_offsets\":[0,4]")),
+       "needs more bytes than fit in 63 bits"},
       {"unknown type", f(one("\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]")),
        "has dtype \"F33\", expected one of F64 F32 F16"},
       {"lower-case type", f(one("\"dtype\":\"f32\",\"shape\":[1],\"data_offsets\":[0,4]")), "has dtype \"f32\""},
@@ -207,8 +208,8 @@ TEST_CASE("attacks cost less than a second and 64 MiB") {
     CHECK(result.ended_well());
     CHECK(result.text.rfind(*attack.reason != '\0' ? "exception: " + path : "", 0) == 0);
     CHECK(result.text.find(attack.reason) != std::string::npos);
-    CHECK(result.seconds < 1);
-    if (kMemoryIsMeasurable) CHECK(result.peak_growth_nbytes < 64 << 20);
+    CHECK(result.seconds < (kInstrumented ? 10 : 1));
+    if (!kInstrumented) CHECK(result.peak_growth_nbytes < 64 << 20);
   }
 }
 

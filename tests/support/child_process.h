@@ -17,16 +17,13 @@
 
 namespace heddle::test {
 
+// Built with the address sanitizer: memory and time say nothing then.
 #if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kMemoryIsMeasurable = false;
+inline constexpr bool kInstrumented = true;
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-inline constexpr bool kMemoryIsMeasurable = false;
+inline constexpr bool kInstrumented = __has_feature(address_sanitizer);
 #else
-inline constexpr bool kMemoryIsMeasurable = true;
-#endif
-#else
-inline constexpr bool kMemoryIsMeasurable = true;
+inline constexpr bool kInstrumented = false;
 #endif
 
 struct ChildResult {
