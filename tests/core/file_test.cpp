@@ -201,6 +201,6 @@ TEST_CASE("folders are created with those above, and what is in the way is named
   create_folders(folder / "a/b/c");
   CHECK(std::filesystem::is_directory(folder / "a/b/c"));
   put_file(folder / "f", "");
-  CHECK(contains(message_of<IoError>([&] { create_folders(folder / "f/g/h"); }), "(" + (folder / "f") + ")"));
+  CHECK(contains(message_of<IoError>([&] { create_folders(folder / "f/g/h"); }), join_text("(", folder / "f", ")")));
   CHECK(contains(message_of<IoError>([&] { create_folders(folder / "f"); }), "cannot be created as a folder"));
 }
