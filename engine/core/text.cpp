@@ -40,8 +40,11 @@ std::string nearest_name(std::string_view name, std::span<const std::string> kno
   const std::string* best = nullptr;
   std::size_t best_distance = 0;
   for (const std::string& candidate : known) {
+    const std::size_t longer = std::max(wanted.size(), candidate.size());
+    // The distance is at least the difference of the lengths; names from files may be long and many.
+    if ((longer - std::min(wanted.size(), candidate.size())) * 3 > longer) continue;
     const std::size_t distance = edit_distance(wanted, to_lower(candidate));
-    if (distance * 3 > std::max(wanted.size(), candidate.size())) continue;
+    if (distance * 3 > longer) continue;
     if (best == nullptr || distance < best_distance) {
       best = &candidate;
       best_distance = distance;

@@ -47,7 +47,8 @@ void Optimizer::step(const StepOptions& options) {
     backend.fill(weight_sum, 1.0);
   }
   backend.prepare_update(parameters_.gradients(), options.divide_by_weight_sum ? parameters_.tail() : unit_tail_,
-                         options.max_gradient_norm, options.want_gradient_norm, scalars_);
+                         options.max_gradient_norm, options.want_gradient_norm || options.max_gradient_norm > 0,
+                         scalars_);
   update(scalars_);
   if (!last_step_skipped()) ++step_count_;
 }

@@ -33,7 +33,7 @@ struct StepOptions {
   bool divide_by_weight_sum = false;
   // Largest L2 norm of the (divided) gradient, 0: no clipping.
   double max_gradient_norm = 0.0;
-  // Computes the norm even without clipping (see gradient_norm()).
+  // Computes the norm (see gradient_norm()) without clipping too.
   bool want_gradient_norm = false;
 };
 

@@ -1,0 +1,142 @@
+// A whole training loop on a learnable set: it learns, it repeats bit for bit, and it asks the device for nothing once
+// it runs.
+#include "engine/autograd/backward.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/data/data_loader.h"
+#include "engine/data/metrics.h"
+#include "engine/device/caching_allocator.h"
+#include "engine/device/device_runtime.h"
+#include "engine/ops/ops.h"
+#include "engine/optim/sgd.h"
+#include "models/model_list.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_folder.h"
+
+using namespace heddle;
+
+namespace {
+
+// 28x28 images of class c: a bright bar at a place that belongs to c, shifted by up to two pixels, over noise.
+data::ResidentDataset make_bars(std::int64_t count) {
+  Philox random(5);
+  std::vector<std::uint8_t> images, labels;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto label = static_cast<std::uint32_t>(i % 10);
+    const std::uint32_t top = 2 + 2 * label + random.below(2), left = random.below(3);
+    for (std::uint32_t row = 0; row < 28; ++row) {
+      for (std::uint32_t column = 0; column < 28; ++column) {
+        const bool bar = row >= top && row < top + 4 && column >= left + 4 && column < left + 22;
+        images.push_back(static_cast<std::uint8_t>((bar ? 140 : 0) + random.below(100)));
+      }
+    }
+    labels.push_back(static_cast<std::uint8_t>(label));
+  }
+  return {images, labels, 28, 28, 1, 10, Device::cpu()};
+}
+
+class Run {
+ public:
+  explicit Run(const std::string& model_name, const data::ResidentDataset& dataset, std::uint64_t seed = 7)
+      : model(draw(model_name, seed)), loader(dataset, {.batch_size = 64, .seed = seed}) {}
+
+  // One batch; returns its mean loss.
+  double step() {
+    auto batch = loader.next();
+    if (!batch) {
+      loader.start_epoch(++epoch);
+      batch = loader.next();
+    }
+    sgd.zero_grad();
+    backward(ops::cross_entropy(model->forward(batch->images), batch->labels,
+                                {.reduction = ops::Reduction::sum, .stats = buffer.tail()}));
+    sgd.step({.divide_by_weight_sum = true});
+    data::RunningMetrics metrics;
+    metrics.add(buffer.tail());
+    return metrics.loss();
+  }
+
+  void save(const std::string& path) {
+    const std::int64_t batch = (loader.position() + 63) / 64;
+    checkpoint::save_checkpoint(path, *model, &sgd, {.epoch = epoch, .batch = batch, .step = sgd.step_count()});
+  }
+  void resume(const std::string& path) {
+    const checkpoint::TrainingState state = checkpoint::load_checkpoint(path, *model, &sgd);
+    epoch = state.epoch;
+    loader.start_epoch(epoch);
+    loader.skip(state.batch);
+  }
+
+  std::shared_ptr<nn::Module> model;
+  nn::ParameterBuffer buffer{*model};
+  optim::Sgd sgd{buffer, 0.05, SgdParams{.momentum = 0.9}};
+  data::DataLoader loader;
+  std::int64_t epoch = 0;
+
+ private:
+  static std::shared_ptr<nn::Module> draw(const std::string& name, std::uint64_t seed) {
+    auto made = models::make_model(name, {});
+    Philox random(seed);
+    made->reset_parameters(random);
+    return made;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("both LeNets learn, and the same seed gives the same losses and weights bit for bit") {
+  const data::ResidentDataset dataset = make_bars(640);
+  for (const std::string name : {"lenet", "lenet-d2l"}) {
+    INFO(name);
+    Run first(name, dataset), second(name, dataset), other(name, dataset, 8);
+    std::vector<double> losses, again;
+    for (int i = 0; i < 60; ++i) losses.push_back(first.step());
+    for (int i = 0; i < 60; ++i) again.push_back(second.step());
+    CHECK(losses.front() == Approx(2.3).epsilon(0.05));
+    CHECK(losses.back() < 0.5);
+    CHECK(losses == again);
+    CHECK(first.buffer.data().to_vector<float>() == second.buffer.data().to_vector<float>());
+    CHECK(other.step() != losses.front());
+  }
+}
+
+TEST_CASE("from the second step on no memory is asked from the device, also over the smaller last batch") {
+  const data::ResidentDataset dataset = make_bars(200);  // three batches of 64 and one of 8
+  for (const std::string name : {"lenet", "lenet-d2l"}) {
+    INFO(name);
+    Run run(name, dataset);
+    run.step();
+    run.step();
+    CachingAllocator& allocator = allocator_for(Device::cpu());
+    const AllocatorStats before = allocator.stats();
+    run.step();
+    const AllocatorStats third = allocator.stats();
+    run.step();  // the smaller batch
+    for (int i = 0; i < 9; ++i) run.step();
+    const AllocatorStats after = allocator.stats();
+    CHECK(after.device_allocations == before.device_allocations);
+    CHECK(after.reserved_nbytes == before.reserved_nbytes);
+    CHECK(after.peak_reserved_nbytes == before.peak_reserved_nbytes);
+    CHECK(after.peak_in_use_nbytes == third.peak_in_use_nbytes);
+    CHECK(third.in_use_nbytes == before.in_use_nbytes);
+  }
+}
+
+TEST_CASE("a run that stops and resumes, also inside an epoch, repeats the uninterrupted one bit for bit") {
+  const data::ResidentDataset dataset = make_bars(200);
+  const test::TempFolder folder;
+  for (const int stop : {3, 4, 6}) {
+    INFO("stop after " << stop);
+    Run whole("lenet", dataset), stopped("lenet", dataset), resumed("lenet", dataset);
+    Philox other_weights(99);
+    resumed.model->reset_parameters(other_weights);
+    std::vector<double> expected, losses;
+    for (int i = 0; i < 12; ++i) expected.push_back(whole.step());
+    for (int i = 0; i < stop; ++i) losses.push_back(stopped.step());
+    stopped.save(folder / "run.safetensors");
+    resumed.resume(folder / "run.safetensors");
+    for (int i = stop; i < 12; ++i) losses.push_back(resumed.step());
+    CHECK(losses == expected);
+    CHECK(resumed.buffer.data().to_vector<float>() == whole.buffer.data().to_vector<float>());
+    CHECK(resumed.sgd.step_count() == 12);
+  }
+}
