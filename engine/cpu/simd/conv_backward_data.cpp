@@ -3,7 +3,7 @@
 //   dx[ih][iw][ic] = sum over kh, kw, oc of dy[oh][ow][oc] * w[oc][kh][kw][ic],
 //   oh * stride_h = ih + pad_h - kh, ow * stride_w = iw + pad_w - kw, inside the output.
 // Packed weights have kh and kw mirrored, so that both operands run upwards.
-#include "conv_lanes.h"
+#include "conv_pool.h"
 
 namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE {
 
@@ -72,14 +72,26 @@ void backward_row(const ConvShape& s, const float* packed_w, const float* dy, st
 
 }  // namespace
 
-void conv_backward_data(const ConvShape& s, const ConvBackwardData& args, Range images) {
+void conv_backward_data(const ConvShape& shape, const ConvBackwardData& args, Range images) {
+  const ConvShape s = pooled_part(shape, args.pool);
   for (std::int64_t n = images.begin; n < images.end; n += kImageBlock) {
     const std::int64_t count = min64(kImageBlock, images.end - n);
     const std::int64_t vectors = count > kLanes ? 2 : 1;
     const std::int64_t width = vectors * kLanes;
     float* dy = args.scratch;
     float* row = dy + output_numel(s) * width;
-    images_to_lanes(args.dy + n * output_numel(s), {output_numel(s), count, output_numel(s)}, width, dy);
+    if (args.pool == PoolAfter::kNone) {
+      images_to_lanes(args.dy + n * output_numel(s), {output_numel(s), count, output_numel(s)}, width, dy);
+    } else {
+      const std::int64_t pooled_numel = output_numel(s) / 4;
+      const PooledRows pooled = {.dy = args.dy + n * pooled_numel,
+                                 .code = args.pool_code + n * pooled_numel,
+                                 .pool = args.pool,
+                                 .images = count,
+                                 .image_stride = pooled_numel,
+                                 .pooled_rows = s.out_h / 2};
+      spread_lane_rows(s, pooled, width, dy, row);
+    }
     for (std::int64_t ih = 0; ih < s.in_h; ++ih) {
       backward_row(s, args.packed_w, dy, ih, vectors, row);
       const std::int64_t offset = n * input_numel(s) + ih * s.in_w * s.in_c;

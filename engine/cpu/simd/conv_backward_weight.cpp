@@ -4,6 +4,7 @@
 // lanes. Where they would leave too many lanes empty (a first layer with one channel), "images in lanes": both operands
 // are transposed a few rows at a time and the lanes are added up at the very end.
 #include "column_sums.h"
+#include "conv_pool.h"
 #include "conv_weight.h"
 #include "lanes.h"
 
@@ -14,11 +15,25 @@ void set_zero(float* p, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) p[i] = 0.0f;
 }
 
+// Output rows [oh, oh + rows) of images from n on, as the pooled gradient sees them.
+PooledRows pooled_rows(const ConvShape& s, const ConvBackwardWeight& args, std::int64_t n, std::int64_t images,
+                       std::int64_t oh, std::int64_t rows) {
+  const std::int64_t pooled_numel = output_numel(s) / 4;
+  const std::int64_t first = n * pooled_numel + oh / 2 * (s.out_w / 2 * s.out_c);
+  return {.dy = args.dy + first,
+          .code = args.pool_code + first,
+          .pool = args.pool,
+          .images = images,
+          .image_stride = pooled_numel,
+          .pooled_rows = rows / 2};
+}
+
 void patch_gradient(const ConvShape& s, const ConvBackwardWeight& args, Range images) {
   const std::int64_t padded_w = cover_w(s), padded_h = cover_h(s);
   const std::int64_t padded = padded_h * padded_w * s.in_c;
   float* x = args.scratch;
   float* column_sums = x + round_up(padded + kLanes, kLanes);
+  float* spread_dy = column_sums + column_sums_floats(s.out_c);
   set_zero(x, padded + kLanes);
   set_zero(column_sums, column_sums_floats(s.out_c));
   const std::int64_t row_floats = partial_row_floats(s);
@@ -32,6 +47,10 @@ void patch_gradient(const ConvShape& s, const ConvBackwardWeight& args, Range im
       for (std::int64_t i = 0; i < row_copy; ++i) to[i] = from[i];
     }
     const float* dy = args.dy + n * output_numel(s);
+    if (args.pool != PoolAfter::kNone) {
+      spread_image(s, pooled_rows(s, args, n, 1, 0, s.out_h), spread_dy);
+      dy = spread_dy;
+    }
     add_to_column_sums(dy, s.out_h * s.out_w, s.out_c, column_sums);
     for (std::int64_t kh = 0; kh < s.kernel_h; ++kh) {
       for (std::int64_t v = 0, first_vector = 0; v < vectors.count; ++v) {
@@ -102,6 +121,7 @@ void lane_gradient(const ConvShape& s, const ConvBackwardWeight& args, Range ima
   float* sums = args.scratch;
   float* x = sums + sums_count * kLanes;
   float* dy = x + padded_h * padded_w * s.in_c * kLanes;
+  float* pooled_scratch = dy + lane_block_rows(s) * s.out_w * s.out_c * kLanes;
   set_zero(sums, sums_count * kLanes + padded_h * padded_w * s.in_c * kLanes);
   const std::int64_t rows_in = min64(s.in_h, padded_h - s.pad_h);
   const std::int64_t row_copy = min64(s.in_w, padded_w - s.pad_w) * s.in_c;
@@ -115,8 +135,12 @@ void lane_gradient(const ConvShape& s, const ConvBackwardWeight& args, Range ima
     }
     for (std::int64_t oh = 0; oh < s.out_h; oh += block_rows) {
       const std::int64_t rows = min64(block_rows, s.out_h - oh);
-      const float* from = args.dy + n * output_numel(s) + oh * s.out_w * s.out_c;
-      images_to_lanes(from, {output_numel(s), count, rows * s.out_w * s.out_c}, kLanes, dy);
+      if (args.pool == PoolAfter::kNone) {
+        const float* from = args.dy + n * output_numel(s) + oh * s.out_w * s.out_c;
+        images_to_lanes(from, {output_numel(s), count, rows * s.out_w * s.out_c}, kLanes, dy);
+      } else {
+        spread_lane_rows(s, pooled_rows(s, args, n, count, oh, rows), kLanes, dy, pooled_scratch);
+      }
       add_lane_rows(s, x, dy, oh, rows, sums);
     }
   }
@@ -137,16 +161,26 @@ std::size_t conv_partial_floats(const ConvShape& s) {
   return static_cast<std::size_t>(round_up(s.out_c * (s.kernel_h * partial_row_floats(s) + 1), kLanes));
 }
 
-std::size_t conv_weight_scratch_floats(const ConvShape& s) {
+namespace {
+
+std::int64_t scratch_floats(const ConvShape& s) {
   const std::int64_t padded = cover_h(s) * cover_w(s) * s.in_c;
   if (patch_fills_lanes(s)) {
-    return static_cast<std::size_t>(round_up(padded + kLanes, kLanes) + column_sums_floats(s.out_c));
+    return round_up(padded + kLanes, kLanes) + column_sums_floats(s.out_c) + output_numel(s);
   }
   const std::int64_t sums = s.out_c * (s.kernel_h * s.kernel_w * s.in_c + 1);
-  return static_cast<std::size_t>((sums + padded + lane_block_rows(s) * s.out_w * s.out_c) * kLanes);
+  return (sums + padded + (lane_block_rows(s) + 1) * s.out_w * s.out_c) * kLanes;
 }
 
-void conv_backward_weight(const ConvShape& s, const ConvBackwardWeight& args, Range images) {
+}  // namespace
+
+std::size_t conv_weight_scratch_floats(const ConvShape& s) {
+  const std::int64_t pooled = scratch_floats(pooled_part(s, PoolAfter::kMax));
+  return static_cast<std::size_t>(max64(scratch_floats(s), pooled));
+}
+
+void conv_backward_weight(const ConvShape& shape, const ConvBackwardWeight& args, Range images) {
+  const ConvShape s = pooled_part(shape, args.pool);
   set_zero(args.partial, static_cast<std::int64_t>(conv_partial_floats(s)));
   if (patch_fills_lanes(s)) {
     patch_gradient(s, args, images);

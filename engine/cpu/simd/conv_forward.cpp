@@ -1,6 +1,6 @@
 // Convolution forward with images in lanes: a block of images is transposed once, then every output pixel is a chain of
 // multiply-adds with full vectors. Rows of the output go back to (N,H,W,C) as soon as they are complete.
-#include "conv_lanes.h"
+#include "conv_pool.h"
 
 namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE {
 
@@ -23,8 +23,9 @@ std::size_t conv_packed_floats(const ConvShape& s) {
 }
 
 std::size_t conv_scratch_floats(const ConvShape& s) {
-  const std::int64_t forward = input_numel(s) + s.out_w * s.out_c;
-  const std::int64_t backward = output_numel(s) + s.in_w * s.in_c;
+  // Forward: an image, two rows of the output, a row of the pooled output and of its codes. Backward: an image, a row.
+  const std::int64_t forward = input_numel(s) + 3 * s.out_w * s.out_c;
+  const std::int64_t backward = output_numel(s) + max64(s.in_w * s.in_c, s.out_w * s.out_c);
   const std::int64_t lanes = max64(forward, backward) * kImageBlock;
   return static_cast<std::size_t>(max64(lanes, static_cast<std::int64_t>(conv_weight_scratch_floats(s))));
 }
@@ -83,17 +84,37 @@ void forward_row(const ConvShape& s, const ConvForward& args, const float* x, st
 }  // namespace
 
 void conv_forward(const ConvShape& s, const ConvForward& args, Range images) {
+  const bool pooled = args.pool != PoolAfter::kNone;
+  const ConvShape part = pooled_part(s, args.pool);
+  ConvForward rows_args = args;
+  // The maximum of four applies its ReLU itself.
+  rows_args.relu = args.relu && args.pool != PoolAfter::kMax;
+  const std::int64_t rows_a_turn = pooled ? 2 : 1;
+  const std::int64_t row_numel = part.out_w * part.out_c;
+  const std::int64_t y_row_numel = row_numel / rows_a_turn;
+  const std::int64_t y_numel = part.out_h / rows_a_turn * y_row_numel;
   for (std::int64_t n = images.begin; n < images.end; n += kImageBlock) {
     const std::int64_t count = min64(kImageBlock, images.end - n);
     const std::int64_t vectors = count > kLanes ? 2 : 1;
     const std::int64_t width = vectors * kLanes;
     float* x = args.scratch;
-    float* row = x + input_numel(s) * width;
+    float* rows = x + input_numel(s) * width;
+    float* pooled_row = rows + 2 * row_numel * width;
+    float* code = pooled_row + y_row_numel * width;
     images_to_lanes(args.x + n * input_numel(s), {input_numel(s), count, input_numel(s)}, width, x);
-    for (std::int64_t oh = 0; oh < s.out_h; ++oh) {
-      forward_row(s, args, x, oh, vectors, row);
-      float* y = args.y + n * output_numel(s) + oh * s.out_w * s.out_c;
-      lanes_to_images(row, {output_numel(s), count, s.out_w * s.out_c}, width, {.dst = y});
+    const LaneRun run = {y_numel, count, y_row_numel};
+    for (std::int64_t oh = 0; oh < part.out_h; oh += rows_a_turn) {
+      const std::int64_t at = n * y_numel + oh / rows_a_turn * y_row_numel;
+      for (std::int64_t i = 0; i < rows_a_turn; ++i) {
+        forward_row(part, rows_args, x, oh + i, vectors, rows + i * row_numel * width);
+      }
+      if (!pooled) {
+        lanes_to_images(rows, run, width, {.dst = args.y + at});
+        continue;
+      }
+      pool_lane_rows(part, args, rows, width, pooled_row, code);
+      lanes_to_images(pooled_row, run, width, {.dst = args.y + at});
+      if (args.pool_code != nullptr) lanes_to_bytes(code, run, width, args.pool_code + at);
     }
   }
 }

@@ -21,9 +21,10 @@ HEDDLE_INLINE bool patch_fills_lanes(const ConvShape& s) {
   return s.kernel_w * s.in_c * 10 >= partial_row_floats(s) * 7;
 }
 
-// Rows of dy in lanes at a time: about 16 KB, so that they stay in the first-level cache with the rows of x.
+// Rows of dy in lanes at a time: about 16 KB, so that they stay in the first-level cache with the rows of x. An even
+// number, so that a pooled row is never cut.
 HEDDLE_INLINE std::int64_t lane_block_rows(const ConvShape& s) {
-  return max64(1, 4096 / (s.out_w * s.out_c * kLanes + 1));
+  return max64(2, 4096 / (s.out_w * s.out_c * kLanes + 1) / 2 * 2);
 }
 
 // sum[c][.] += over rows and columns: dy[pixel][c] * x[pixel][.]; strides count floats.

@@ -64,18 +64,32 @@ struct LaneRun {
   std::int64_t count;
 };
 
+typedef std::uint8_t ByteVec __attribute__((vector_size(HEDDLE_SIMD_LANES)));
+typedef std::uint8_t UnalignedByteVec __attribute__((vector_size(HEDDLE_SIMD_LANES), aligned(1), may_alias));
+
+// A vector of floats, or of bytes widened to integers whose bits stand in for floats.
+HEDDLE_INLINE Vec load_wide(const float* p) { return load(p); }
+HEDDLE_INLINE Vec load_wide(const std::uint8_t* p) {
+  const ByteVec bytes = *reinterpret_cast<const UnalignedByteVec*>(p);
+  return as_float(__builtin_convertvector(bytes, IntVec));
+}
+HEDDLE_INLINE float wide(float value) { return value; }
+HEDDLE_INLINE float wide(std::uint8_t value) { return __builtin_bit_cast(float, static_cast<std::int32_t>(value)); }
+
 // dst[e * width + i] = src[i * image_stride + e]; lanes without an image become 0. width is a multiple of kLanes.
-HEDDLE_INLINE void images_to_lanes(const float* src, const LaneRun& run, std::int64_t width, float* dst) {
+// T: float, or std::uint8_t for integers in dst.
+template <class T>
+HEDDLE_INLINE void images_to_lanes(const T* src, const LaneRun& run, std::int64_t width, float* dst) {
   for (std::int64_t first = 0; first < width; first += kLanes) {
     const std::int64_t images = max64(0, min64(kLanes, run.images - first));
-    const float* s = src + first * run.image_stride;
+    const T* s = src + first * run.image_stride;
     float* d = dst + first;
     if (images == kLanes && run.count >= kLanes) {
       for (std::int64_t e = 0; e < run.count; e += kLanes) {
         e = min64(e, run.count - kLanes);  // The last block overlaps the one before it: the same values once more.
         Vec r[kLanes];
         HEDDLE_UNROLL
-        for (int i = 0; i < kLanes; ++i) r[i] = load(s + i * run.image_stride + e);
+        for (int i = 0; i < kLanes; ++i) r[i] = load_wide(s + i * run.image_stride + e);
         transpose(r);
         HEDDLE_UNROLL
         for (int i = 0; i < kLanes; ++i) store(d + (e + i) * width, r[i]);
@@ -83,7 +97,9 @@ HEDDLE_INLINE void images_to_lanes(const float* src, const LaneRun& run, std::in
       continue;
     }
     for (std::int64_t e = 0; e < run.count; ++e) {
-      for (std::int64_t i = 0; i < kLanes; ++i) d[e * width + i] = i < images ? s[i * run.image_stride + e] : 0.0f;
+      for (std::int64_t i = 0; i < kLanes; ++i) {
+        d[e * width + i] = i < images ? wide(s[i * run.image_stride + e]) : 0.0f;
+      }
     }
   }
 }
@@ -131,6 +147,36 @@ HEDDLE_INLINE void lanes_to_images(const float* src, const LaneRun& run, std::in
         const std::int64_t at = i * run.image_stride + e;
         const float value = m == nullptr || m[at] > 0.0f ? s[e * width + i] : 0.0f;
         d[at] = out.accumulate ? d[at] + value : value;
+      }
+    }
+  }
+}
+
+// dst[i * image_stride + e] = src[e * width + i], integers in [0, 255] to bytes.
+HEDDLE_INLINE void lanes_to_bytes(const float* src, const LaneRun& run, std::int64_t width, std::uint8_t* dst) {
+  for (std::int64_t first = 0; first < run.images; first += kLanes) {
+    const std::int64_t images = min64(kLanes, run.images - first);
+    const float* s = src + first;
+    std::uint8_t* d = dst + first * run.image_stride;
+    if (images == kLanes && run.count >= kLanes) {
+      for (std::int64_t e = 0; e < run.count; e += kLanes) {
+        e = min64(e, run.count - kLanes);
+        Vec r[kLanes];
+        HEDDLE_UNROLL
+        for (int i = 0; i < kLanes; ++i) r[i] = load(s + (e + i) * width);
+        transpose(r);
+        HEDDLE_UNROLL
+        for (int i = 0; i < kLanes; ++i) {
+          const ByteVec bytes = __builtin_convertvector(as_int(r[i]), ByteVec);
+          *reinterpret_cast<UnalignedByteVec*>(d + i * run.image_stride + e) = bytes;
+        }
+      }
+      continue;
+    }
+    for (std::int64_t i = 0; i < images; ++i) {
+      for (std::int64_t e = 0; e < run.count; ++e) {
+        const auto bits = __builtin_bit_cast(std::int32_t, s[e * width + i]);
+        d[i * run.image_stride + e] = static_cast<std::uint8_t>(bits);
       }
     }
   }

@@ -1,12 +1,9 @@
 // Loops over the channels of a pixel: full vectors, then one short one.
 #pragma once
 
-#include "vec.h"
+#include "lanes.h"
 
 namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE {
-
-typedef std::uint8_t ByteVec __attribute__((vector_size(HEDDLE_SIMD_LANES)));
-typedef std::uint8_t UnalignedByteVec __attribute__((vector_size(HEDDLE_SIMD_LANES), aligned(1), may_alias));
 
 struct AllLanes {
   HEDDLE_INLINE Vec get(const float* p) const { return load(p); }

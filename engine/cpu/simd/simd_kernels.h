@@ -29,22 +29,30 @@ struct ConvShape {
   std::int64_t pad_h = 0, pad_w = 0;  // above and left
 };
 
-// y = conv(x, w) + bias, then max(y, 0) if relu.
+// A 2x2 pooling with stride 2 and no padding that the convolution does on the fly; an odd last row or column is
+// dropped, and never computed. Equal to conv_forward, then max_pool_forward (relu fused) or avg_pool_forward.
+enum class PoolAfter : std::uint8_t { kNone, kMax, kAverage };
+
+// y = pool(relu(conv(x, w) + bias)); relu and pool only if asked for.
 struct ConvForward {
   const float* x = nullptr;         // (N,in_h,in_w,in_c)
   const float* packed_w = nullptr;  // from conv_pack_forward
   const float* bias = nullptr;      // (out_c) or null
   bool relu = false;
-  float* y = nullptr;        // (N,out_h,out_w,out_c)
-  float* scratch = nullptr;  // conv_scratch_floats, one per thread
+  PoolAfter pool = PoolAfter::kNone;
+  float* y = nullptr;                 // (N,out_h,out_w,out_c), or pooled: (N,out_h/2,out_w/2,out_c)
+  std::uint8_t* pool_code = nullptr;  // if pooled: laid out like y; bit 2 * row + column of the window: gets gradient
+  float* scratch = nullptr;           // conv_scratch_floats, one per thread
 };
 
 // dx = conv_transpose(dy, w), set to 0 where relu_mask is not above 0. Every element of dx in the range is written
 // once: stored, or added to the old value if accumulate.
 struct ConvBackwardData {
-  const float* dy = nullptr;         // (N,out_h,out_w,out_c)
-  const float* packed_w = nullptr;   // from conv_pack_backward
-  const float* relu_mask = nullptr;  // laid out like dx, or null: the output of the ReLU that made x
+  const float* dy = nullptr;  // (N,out_h,out_w,out_c), or of the pooled output
+  PoolAfter pool = PoolAfter::kNone;
+  const std::uint8_t* pool_code = nullptr;  // if pooled: from conv_forward
+  const float* packed_w = nullptr;          // from conv_pack_backward
+  const float* relu_mask = nullptr;         // laid out like dx, or null: the output of the ReLU that made x
   bool accumulate = false;
   float* dx = nullptr;  // (N,in_h,in_w,in_c)
   float* scratch = nullptr;
@@ -53,7 +61,9 @@ struct ConvBackwardData {
 // One thread's share of dw and db, stored into `partial` (conv_partial_floats). conv_reduce_partials makes dw and db.
 struct ConvBackwardWeight {
   const float* x = nullptr;
-  const float* dy = nullptr;
+  const float* dy = nullptr;  // as in ConvBackwardData
+  PoolAfter pool = PoolAfter::kNone;
+  const std::uint8_t* pool_code = nullptr;
   float* partial = nullptr;
   float* scratch = nullptr;
 };
