@@ -48,21 +48,19 @@ void backward_row(const ConvShape& s, const float* packed_w, const float* dy, st
   for (std::int64_t block = 0, first = 0; block < blocks.count; ++block) {
     const std::int64_t size = block_size(blocks, block);
     const TapsFunction accumulate = kTapsFunctions[size][vectors - 1];
+    Taps taps = {};
+    taps.row_a = s.out_w * s.out_c;
+    taps.row_w = s.stride_h * s.kernel_w * s.out_c;
+    taps.segment_a = s.out_c;
+    taps.segment_w = s.stride_w * s.out_c;
     for (std::int64_t iw = 0; iw < s.in_w; ++iw) {
       const Cover columns = cover(iw + s.pad_w, s.kernel_w, s.stride_w, s.out_w);
       const std::int64_t run = columns.end - columns.begin;
-      Taps taps;
       taps.a = dy + (rows.begin * s.out_w + columns.begin) * s.out_c * width;
       taps.w = packed_w + first * taps_per_channel + (rows.mirrored * s.kernel_w + columns.mirrored) * s.out_c * size;
       taps.rows = run > 0 ? rows.end - rows.begin : 0;
-      taps.row_a = s.out_w * s.out_c;
-      taps.row_w = s.stride_h * s.kernel_w * s.out_c;
       taps.segments = s.stride_w == 1 ? 1 : run;
-      taps.segment_a = s.out_c;
-      taps.segment_w = s.stride_w * s.out_c;
       taps.length = s.stride_w == 1 ? run * s.out_c : s.out_c;
-      taps.bias = nullptr;
-      taps.relu = false;
       taps.out = out + (iw * s.in_c + first) * width;
       accumulate(taps);
     }

@@ -48,23 +48,18 @@ HEDDLE_INLINE float share(PoolAfter pool) { return pool == PoolAfter::kAverage ?
 
 }  // namespace
 
-void pool_lane_rows(const ConvShape& part, const ConvForward& args, const float* rows, std::int64_t width, float* y,
-                    float* code) {
-  const std::int64_t right = part.out_c * width, down = part.out_w * right;
-  for (std::int64_t column = 0; column < part.out_w / 2; ++column) {
-    const float* corner = rows + 2 * column * right;
-    for (std::int64_t i = 0; i < right; i += kLanes) {
-      const Vec in[4] = {load(corner + i), load(corner + i + right), load(corner + i + down),
-                         load(corner + i + down + right)};
-      Vec value, bits;
-      if (args.pool == PoolAfter::kMax) {
-        max_of_window(in, args.relu, &value, &bits);
-      } else {
-        average_of_window(in, args.relu, &value, &bits);
-      }
-      store(y + column * right + i, value);
-      store(code + column * right + i, bits);
+void pool_lane_window(const ConvForward& args, const float* window, std::int64_t numel, float* y, float* code) {
+  for (std::int64_t i = 0; i < numel; i += kLanes) {
+    const Vec in[4] = {load(window + i), load(window + numel + i), load(window + 2 * numel + i),
+                       load(window + 3 * numel + i)};
+    Vec value, bits;
+    if (args.pool == PoolAfter::kMax) {
+      max_of_window(in, args.relu, &value, &bits);
+    } else {
+      average_of_window(in, args.relu, &value, &bits);
     }
+    store(y + i, value);
+    store(code + i, bits);
   }
 }
 

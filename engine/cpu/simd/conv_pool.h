@@ -16,10 +16,8 @@ HEDDLE_INLINE ConvShape pooled_part(const ConvShape& s, PoolAfter pool) {
   return part;
 }
 
-// Pools two rows of the output in lanes, [2][part.out_w][out_c][width], into y[out_w / 2][out_c][width]; code holds
-// integers, laid out like y.
-void pool_lane_rows(const ConvShape& part, const ConvForward& args, const float* rows, std::int64_t width, float* y,
-                    float* code);
+// Pools one window in lanes, [4][numel], into y[numel]; code[numel] holds integers.
+void pool_lane_window(const ConvForward& args, const float* window, std::int64_t numel, float* y, float* code);
 
 // The gradient of `pooled_rows` rows of the pooled output, spread over twice as many rows of the convolution's output:
 // [2 * pooled_rows][part.out_w][out_c][width]. dy and code point at the first row of the first image. scratch: one row
