@@ -224,8 +224,10 @@ struct SimdKernels {
   const char* isa = nullptr;     // "avx512", "avx2" or "baseline"
   std::int64_t image_block = 1;  // convolution ranges run at full speed in multiples of this many images
 
-  std::size_t (*conv_packed_floats)(const ConvShape&) = nullptr;   // either direction
-  std::size_t (*conv_scratch_floats)(const ConvShape&) = nullptr;  // enough for all three passes
+  std::size_t (*conv_packed_floats)(const ConvShape&) = nullptr;  // either direction
+  // Enough for all three passes: about image_block whole images. Made for small images and up to some 64 channels;
+  // beyond a second-level cache (some 2^18 floats) other libraries are faster.
+  std::size_t (*conv_scratch_floats)(const ConvShape&) = nullptr;
   std::size_t (*conv_partial_floats)(const ConvShape&) = nullptr;
   void (*conv_pack_forward)(const ConvShape&, const float* w, float* packed) = nullptr;
   void (*conv_pack_backward)(const ConvShape&, const float* w, float* packed) = nullptr;
