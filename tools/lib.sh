@@ -1,0 +1,131 @@
+# Functions that quickstart.sh, test.sh and .ci/run share. To be sourced by bash.
+# They say what they do, ask for root rights only when something is missing, and can be repeated.
+
+say() { printf '== %s\n' "$*"; }
+fail() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+# Packages of Debian 12 and Ubuntu 24.04 for the program and for the tests.
+build_packages=(g++ meson ninja-build pkg-config libdnnl-dev nlohmann-json3-dev libcli11-dev libfmt-dev zlib1g-dev
+  libpng-dev)
+test_packages=(catch2 cmake make git)
+
+# True if the Debian package is installed. A program that is on PATH counts for its package.
+package_present() {
+  case "$1" in
+    g++ | meson | cmake | make | git) command -v "$1" >/dev/null && return 0 ;;
+    ninja-build) command -v ninja >/dev/null && return 0 ;;
+    pkg-config) command -v pkg-config >/dev/null && return 0 ;;
+  esac
+  [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# Runs a command as root: directly, or by sudo, which may ask for a password on a terminal only.
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif [ -t 0 ]; then
+    sudo "$@"
+  else
+    sudo -n "$@"
+  fi
+}
+
+can_be_root() {
+  [ "$(id -u)" = 0 ] && return 0
+  command -v sudo >/dev/null || return 1
+  [ -t 0 ] || sudo -n true 2>/dev/null
+}
+
+apt_updated=no
+# Fetches the package lists once, as root.
+update_package_lists() {
+  [ "$apt_updated" = yes ] && return
+  say "fetching the package lists"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 update </dev/null ||
+    fail "apt-get update failed"
+  apt_updated=yes
+}
+
+# Installs those of the named packages that are missing. Never touches drivers or toolkits.
+install_packages() {
+  local package missing=()
+  if ! command -v dpkg-query >/dev/null; then
+    say "no dpkg here: not installing anything. Needed are g++ 12 or clang 14, Meson 1.0, Ninja, pkg-config, oneDNN 2.6," \
+      "nlohmann-json, CLI11, fmt, zlib, libpng, for the tests Catch2 and CMake"
+    return
+  fi
+  for package in "$@"; do
+    package_present "$package" || missing+=("$package")
+  done
+  if [ ${#missing[@]} = 0 ]; then
+    say "everything that is needed is installed"
+    return
+  fi
+  say "missing packages: ${missing[*]}"
+  can_be_root || fail "not root and no sudo. Ask an administrator for: apt-get install ${missing[*]}"
+  update_package_lists
+  say "installing: ${missing[*]}"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 \
+    --no-install-recommends install "${missing[@]}" </dev/null >/dev/null || fail "apt-get install ${missing[*]} failed"
+}
+
+# Installs the package if this distribution has it; true if it is installed afterwards. Never fails.
+try_package() {
+  command -v dpkg-query >/dev/null || return 1
+  package_present "$1" && return 0
+  can_be_root || return 1
+  if ! apt-cache show "$1" >/dev/null 2>&1; then
+    update_package_lists
+    apt-cache show "$1" >/dev/null 2>&1 || return 1
+  fi
+  say "installing: $1"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 \
+    --no-install-recommends install "$1" </dev/null >/dev/null && package_present "$1"
+}
+
+# Stops with one sentence if Meson is too old (Ubuntu 22.04).
+check_meson() {
+  command -v meson >/dev/null || fail "meson is not installed"
+  local version
+  version=$(meson --version)
+  [ "$(printf '%s\n1.0\n' "$version" | sort -V | head -1)" = 1.0 ] ||
+    fail "Heddle needs Meson 1.0, here is $version. Debian 12 and Ubuntu 24.04 have it; elsewhere: pipx install meson"
+}
+
+# configure DIR OPTION...: sets up a build folder with release flags, or applies the options to one that exists (whose
+# other options stay as they are).
+configure() {
+  local folder=$1
+  shift
+  check_meson
+  if [ -f "$folder/build.ninja" ]; then
+    meson configure "$folder" "$@" </dev/null >/dev/null || fail "meson configure $folder $* failed"
+  else
+    say "configuring $folder"
+    meson setup "$folder" --buildtype=release "$@" </dev/null >"$folder.log" 2>&1 || {
+      cat "$folder.log" >&2
+      fail "meson setup failed, see above"
+    }
+    sed -n '/^heddle [0-9]/,/^Found ninja/p' "$folder.log" | grep -v '^Found ninja' || true
+    rm -f "$folder.log"
+  fi
+}
+
+# Number of compilers to run: processors that this process may use, and one per GB of memory.
+jobs() {
+  local processors memory
+  processors=$(nproc)
+  memory=$(awk '/MemAvailable/ { print int($2 / 1000000) + 1 }' /proc/meminfo 2>/dev/null || echo 2)
+  echo $((processors < memory ? processors : memory))
+}
+
+# compile DIR [TARGET...]: with Ninja's progress line on a terminal, else in silence.
+compile() {
+  local folder=$1 quiet=(--quiet)
+  shift
+  [ -t 1 ] && quiet=()
+  ninja -C "$folder" -j "$(jobs)" "${quiet[@]}" "$@" </dev/null
+}

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# From a clone to a trained LeNet: installs what is missing (Debian 12, Ubuntu 24.04; says what), builds the program and
+# trains on Fashion-MNIST. Safe to repeat. Arguments go to `heddle train`:
+#   tools/quickstart.sh --epochs 3
+# HEDDLE_BUILD_DIR: the build folder, default build. It never installs a driver or a GPU toolkit.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/lib.sh
+build=${HEDDLE_BUILD_DIR:-build}
+
+install_packages "${build_packages[@]}"
+configure "$build" -Dtools=enabled
+say "building heddle"
+compile "$build" tools/heddle || fail "the build failed"
+heddle=$build/tools/heddle
+
+# The package brings the files without a download from elsewhere; heddle finds them. A data set of the caller's wins.
+if [[ " $* " != *" --data-dir"* && " $* " != *" --dataset"* && -z ${HEDDLE_DATA:-} ]]; then
+  if ! "$heddle" data verify >/dev/null 2>&1 && ! try_package dataset-fashion-mnist; then
+    say "downloading Fashion-MNIST"
+    "$heddle" data fetch </dev/null
+  fi
+fi
+
+say "training: heddle train --model lenet --preset seed $*"
+exec "$heddle" train --model lenet --preset seed "$@"
