@@ -1,5 +1,6 @@
 # Functions that quickstart.sh, test.sh and .ci/run share. To be sourced by bash.
 # They say what they do, ask for root rights only when something is missing, and can be repeated.
+# shellcheck shell=bash disable=SC2034
 
 say() { printf '== %s\n' "$*"; }
 fail() {

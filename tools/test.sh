@@ -16,9 +16,9 @@ build=build
 while [ $# -gt 0 ]; do
   case "$1" in
     --sanitize)
-      build=build-sanitize
+      build='build-sanitize'
       # -O1 keeps the sanitizers' stack traces readable and the build short.
-      options+=(-Db_sanitize=address,undefined -Doptimization=1 -Db_lundef=false -Ddefault_library=shared)
+      options+=('-Db_sanitize=address,undefined' -Doptimization=1 -Db_lundef=false -Ddefault_library=shared)
       arguments+=(--setup sanitize)
       ;;
     --werror) options+=(-Dwerror=true) ;;
