@@ -5,7 +5,7 @@
 #define ASSERT(x) this_is_not_yours(x)
 #define DEVICE this_is_not_yours
 
-#include "all_headers.h"
+#include <all_headers.h>
 
 // Headers of some systems define these.
 #define min(a, b) ((a) < (b) ? (a) : (b))

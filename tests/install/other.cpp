@@ -1,5 +1,5 @@
 // The second file of the host program: the same headers again, so that a function defined twice would not link.
-#include "all_headers.h"
+#include <all_headers.h>
 
 double sum_in_other_file();
 
