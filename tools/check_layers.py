@@ -62,6 +62,7 @@ TEXTS = SOURCES + (".py", ".sh")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 PUBLIC = re.compile(r"engine_headers\s*\+=\s*\{\s*'([\w/]+)'\s*:\s*files\(([^)]*)\)")
+UMBRELLA = "engine/heddle.h"
 
 
 def closure(layers):
@@ -143,7 +144,7 @@ class Checker:
 
     def read_public_headers(self):
         """Headers that meson.build files list in engine_headers, which are installed."""
-        public = set()
+        public = {UMBRELLA} & self.known
         for path in self.files:
             if os.path.basename(path) != "meson.build" or not path.startswith("engine/"):
                 continue
