@@ -17,6 +17,7 @@ heddle=$build/tools/heddle
 # The package brings the files without a download from elsewhere; heddle finds them. A data set of the caller's wins.
 if [[ " $* " != *" --data-dir"* && " $* " != *" --dataset"* && -z ${HEDDLE_DATA:-} ]]; then
   if ! "$heddle" data verify >/dev/null 2>&1 && ! try_package dataset-fashion-mnist; then
+    command -v curl >/dev/null || command -v wget >/dev/null || install_packages curl ca-certificates
     say "downloading Fashion-MNIST"
     "$heddle" data fetch </dev/null
   fi
