@@ -98,7 +98,7 @@ Variable matmul(const Variable& a, const Variable& b, const MatmulParams& params
 
 // ---- shape -------------------------------------------------------------------------------------------------------
 // A view of the same elements; one dimension may be -1.
-Variable reshape(const Variable& x, const std::vector<std::int64_t>& dims);
+Variable reshape(const Variable& x, std::initializer_list<std::int64_t> dims);
 Variable reshape(const Variable& x, const Shape& shape);
 // Dimensions [begin_dim, end_dim] become one. A view.
 Variable flatten(const Variable& x, int begin_dim = 1, int end_dim = -1);

@@ -82,8 +82,8 @@ Variable reshape(const Variable& x, const Shape& shape) {
   return make_result(y, std::make_shared<ReshapeNode>(), {&x});
 }
 
-Variable reshape(const Variable& x, const std::vector<std::int64_t>& dims) {
-  std::vector<std::int64_t> resolved = dims;
+Variable reshape(const Variable& x, std::initializer_list<std::int64_t> dims) {
+  std::vector<std::int64_t> resolved(dims);
   const auto unknown = std::find(resolved.begin(), resolved.end(), -1);
   if (unknown != resolved.end()) {
     *unknown = 1;

@@ -134,13 +134,16 @@ Shape concat_shape(const std::vector<Tensor>& inputs, int dim) {
   std::vector<std::int64_t> dims = dims_of(inputs.front().shape());
   std::int64_t total = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const std::string name = join_text("input ", i);
-    check_same_dtype("concat", "input 0", inputs.front(), name.c_str(), inputs[i]);
+    const Tensor& first = inputs.front();
     const Shape& shape = inputs[i].shape();
-    bool fits = shape.rank() == inputs.front().rank();
-    for (int d = 0; fits && d < shape.rank(); ++d) fits = d == along || shape[d] == inputs.front().dim(d);
-    HEDDLE_CHECK(fits, "concat along dimension ", along, ": input 0 is ", inputs.front().shape(), ", ", name, " is ",
-                 shape, "; they may differ in that dimension only");
+    HEDDLE_CHECK(inputs[i].defined(), "concat: input ", i, " is undefined; input 0 is ", first.shape());
+    HEDDLE_CHECK(inputs[i].dtype() == first.dtype() && inputs[i].device() == first.device(), "concat: input 0 ",
+                 first.shape(), " is ", first.dtype(), " on ", first.device(), ", input ", i, " ", shape, " is ",
+                 inputs[i].dtype(), " on ", inputs[i].device());
+    bool fits = shape.rank() == first.rank();
+    for (int d = 0; fits && d < shape.rank(); ++d) fits = d == along || shape[d] == first.dim(d);
+    HEDDLE_CHECK(fits, "concat along dimension ", along, ": input 0 is ", first.shape(), ", input ", i, " is ", shape,
+                 "; they may differ in that dimension only");
     total += shape[along];
   }
   dims[static_cast<std::size_t>(along)] = total;

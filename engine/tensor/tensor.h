@@ -71,7 +71,8 @@ class Tensor {
     check_access(dtype_of_v<T>, true);
     return static_cast<const T*>(raw_data());
   }
-  // The same for writing; counts as a change of the tensor (see version()).
+  // The same for writing; counts as a change of the tensor (see version()). Ask anew for every change: writes through a
+  // pointer from before a forward pass are not noticed by the backward pass.
   template <class T>
   T* mutable_host_data() {
     check_access(dtype_of_v<T>, true);
