@@ -3,66 +3,18 @@
 #include "engine/core/parallel.h"
 
 #include <omp.h>
-#include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
-#include <limits>
-#include <string>
 #include <vector>
 
+#include "engine/core/cpu_count.h"
 #include "engine/core/error.h"
 
 namespace heddle {
 namespace {
-
-// Processors of the affinity mask.
-int affinity_count() {
-  for (int size = 1024; size <= 1 << 20; size *= 2) {
-    cpu_set_t* const set = CPU_ALLOC(static_cast<std::size_t>(size));
-    if (set == nullptr) break;
-    const std::size_t nbytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(size));
-    const bool known = ::sched_getaffinity(0, nbytes, set) == 0;
-    const int count = known ? CPU_COUNT_S(nbytes, set) : 0;
-    CPU_FREE(set);
-    if (known) return std::max(count, 1);
-  }
-  return static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-}
-
-// The container's CPU quota rounded up to whole processors, or a large number. Looks at the process's own group and
-// above.
-int quota_count() {
-  int best = std::numeric_limits<int>::max();
-  const auto limit = [&best](double quota, double period) {
-    if (quota > 0 && period > 0) best = std::min(best, std::max(1, static_cast<int>((quota + period - 1) / period)));
-  };
-  std::vector<std::string> folders = {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu"};
-  std::ifstream own("/proc/self/cgroup");
-  for (std::string line; std::getline(own, line);) {
-    const auto last = line.rfind(':');
-    if (last == std::string::npos) continue;
-    const bool v2 = line.starts_with("0::");
-    if (!v2 && line.find("cpu") == std::string::npos) continue;
-    for (std::string path = line.substr(last + 1); path.size() > 1; path.resize(path.rfind('/'))) {
-      folders.push_back((v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu") + path);
-    }
-  }
-  for (const std::string& folder : folders) {
-    std::string quota;
-    double period = 0;
-    if (std::ifstream v2(folder + "/cpu.max"); v2 >> quota >> period) limit(std::atof(quota.c_str()), period);
-    double quota_us = 0;
-    if (std::ifstream q(folder + "/cpu.cfs_quota_us"), p(folder + "/cpu.cfs_period_us"); q >> quota_us && p >> period) {
-      limit(quota_us, period);
-    }
-  }
-  return best;
-}
 
 struct Default {
   int count = 1;
@@ -74,8 +26,8 @@ struct Default {
       source = "OMP_NUM_THREADS";
       return;
     }
-    count = affinity_count();
-    if (const int quota = quota_count(); quota < count) {
+    count = affinity_cpu_count();
+    if (const int quota = quota_cpu_count(); quota < count) {
       count = quota;
       source = "cgroup quota";
     }
