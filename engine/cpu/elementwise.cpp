@@ -5,10 +5,25 @@
 
 #include "engine/core/parallel.h"
 #include "engine/cpu/cpu_backend.h"
+#include "engine/cpu/simd/simd_kernels.h"
 #include "engine/cpu/visit.h"
 
 namespace heddle::cpu {
 namespace {
+
+// The SIMD table's y = f(x) on f32 arrays, or null.
+using ArrayFunction = void (*)(const float*, float*, std::int64_t);
+ArrayFunction array_function(UnaryOp op) {
+  const simd::SimdKernels& kernels = simd::simd_kernels();
+  switch (op) {
+    case UnaryOp::exp: return kernels.exp;
+    case UnaryOp::log: return kernels.log;
+    case UnaryOp::tanh: return kernels.tanh;
+    case UnaryOp::sigmoid: return kernels.sigmoid;
+    case UnaryOp::relu: return kernels.relu_forward;
+    default: return nullptr;
+  }
+}
 
 // y[i] = f(x[i]).
 template <class T, class F>
@@ -131,6 +146,13 @@ void unary_backward_of(UnaryOp op, const Tensor& x, const Tensor& y, const Tenso
 }  // namespace
 
 void CpuBackend::fill(Tensor& y, double value) {
+  if (y.dtype() == DType::f32) {
+    float* const to = data_of<float>(y);
+    parallel_for(y.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      simd::simd_kernels().fill(static_cast<float>(value), to + begin, end - begin);
+    });
+    return;
+  }
   visit_all("fill", y.dtype(), [&]<class T>(TypeTag<T>) {
     T* const to = data_of<T>(y);
     const T v = convert_to<T>(value);
@@ -141,6 +163,23 @@ void CpuBackend::fill(Tensor& y, double value) {
 }
 
 void CpuBackend::cast(const Tensor& x, Tensor& y) {
+  const simd::SimdKernels& kernels = simd::simd_kernels();
+  if (x.dtype() == DType::f32 && y.dtype() == DType::bf16) {
+    const float* const from = data_of<float>(x);
+    auto* const to = data_of<std::uint16_t>(y);
+    parallel_for(y.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      kernels.to_bfloat16(from + begin, to + begin, end - begin);
+    });
+    return;
+  }
+  if (x.dtype() == DType::bf16 && y.dtype() == DType::f32) {
+    const auto* const from = data_of<std::uint16_t>(x);
+    float* const to = data_of<float>(y);
+    parallel_for(y.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      kernels.from_bfloat16(from + begin, to + begin, end - begin);
+    });
+    return;
+  }
   visit_all("cast", x.dtype(), [&]<class From>(TypeTag<From>) {
     visit_all("cast", y.dtype(), [&]<class To>(TypeTag<To>) {
       const From* const from = data_of<From>(x);
@@ -153,6 +192,14 @@ void CpuBackend::cast(const Tensor& x, Tensor& y) {
 }
 
 void CpuBackend::axpy(double alpha, const Tensor& x, Tensor& y) {
+  if (y.dtype() == DType::f32) {
+    const float* const from = data_of<float>(x);
+    float* const to = data_of<float>(y);
+    parallel_for(y.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      simd::simd_kernels().axpy(static_cast<float>(alpha), from + begin, to + begin, end - begin);
+    });
+    return;
+  }
   visit_floats("axpy", y.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const from = data_of<T>(x);
     T* const to = data_of<T>(y);
@@ -164,6 +211,13 @@ void CpuBackend::axpy(double alpha, const Tensor& x, Tensor& y) {
 }
 
 void CpuBackend::unary(UnaryOp op, const Tensor& x, double a, double b, Tensor& y) {
+  if (const ArrayFunction function = array_function(op); x.dtype() == DType::f32 && function != nullptr) {
+    const float* const from = data_of<float>(x);
+    float* const to = data_of<float>(y);
+    parallel_for(y.numel(), kGrain,
+                 [&](std::int64_t begin, std::int64_t end) { function(from + begin, to + begin, end - begin); });
+    return;
+  }
   visit_all("unary", x.dtype(), [&]<class T>(TypeTag<T>) {
     if (unary_of_any<T>(op, x, a, b, y)) return;
     if constexpr (std::is_integral_v<T>) {
@@ -176,6 +230,14 @@ void CpuBackend::unary(UnaryOp op, const Tensor& x, double a, double b, Tensor& 
 
 void CpuBackend::unary_backward(UnaryOp op, const Tensor& x, const Tensor& y, const Tensor& dy, double a, double b,
                                 Tensor& dx, WriteMode mode) {
+  if (op == UnaryOp::relu && dy.dtype() == DType::f32 && mode == WriteMode::store) {
+    const float *const from = data_of<float>(dy), *const saved = data_of<float>(y);
+    float* const to = data_of<float>(dx);
+    parallel_for(dx.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      simd::simd_kernels().relu_backward(from + begin, saved + begin, to + begin, end - begin);
+    });
+    return;
+  }
   visit_floats("unary_backward", dy.dtype(),
                [&]<class T>(TypeTag<T>) { unary_backward_of<T>(op, x, y, dy, a, b, dx, mode); });
 }

@@ -45,8 +45,9 @@ void adam_step(const AdamStep& args, Range values) {
   const float* __restrict g = args.g;
   float* __restrict m = args.m;
   float* __restrict v = args.v;
-  const float beta1 = args.beta1, beta2 = args.beta2, eps = args.eps, step_size = args.step_size;
-  const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
+  const float beta1 = static_cast<float>(args.beta1), beta2 = static_cast<float>(args.beta2);
+  const float rest1 = static_cast<float>(1.0 - args.beta1), rest2 = static_cast<float>(1.0 - args.beta2);
+  const float eps = args.eps, step_size = args.step_size;
   const float grad_scale = args.grad_scale, correction = args.inverse_sqrt_correction2;
   const float coupled = args.decoupled_weight_decay ? 0.0f : args.weight_decay;
   const float kept = args.decoupled_weight_decay ? 1.0f - args.learning_rate * args.weight_decay : 1.0f;

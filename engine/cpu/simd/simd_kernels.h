@@ -210,8 +210,8 @@ struct AdamStep {
   float* m = nullptr;
   float* v = nullptr;
   float learning_rate = 0.0f;
-  float beta1 = 0.9f;
-  float beta2 = 0.999f;
+  double beta1 = 0.9;  // double, so that 1 - beta is right to the last bit of a float
+  double beta2 = 0.999;
   float eps = 1e-8f;
   float weight_decay = 0.0f;
   float grad_scale = 1.0f;

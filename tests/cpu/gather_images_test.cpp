@@ -1,0 +1,73 @@
+// The batch at the head of a step against the reference.
+#include "engine/backend/backend.h"
+#include "tests/reference/reference.h"
+#include "tests/support/catch.h"
+#include "tests/support/parity.h"
+
+using namespace heddle;
+using namespace heddle::testing;
+using reference::Array;
+using reference::Arrays;
+
+namespace {
+
+Backend& cpu() { return backend_for(Device::cpu()); }
+
+struct Row {
+  Shape images;
+  std::int64_t begin, n;
+};
+const Row kRows[] = {{{20, 28, 28, 1}, 3, 9}, {{7, 5, 9, 3}, 0, 7}, {{7, 6, 5, 4}, 2, 0}, {{300, 28, 28, 1}, 100, 130}};
+
+}  // namespace
+
+TEST_CASE("batches agree with the reference, augmented or not") {
+  for (const Row& row : kRows) {
+    for (const bool flip : {false, true}) {
+      for (const std::int64_t crop : {0, 2, 4}) {
+        const GatherImagesParams params{.scale = {1.f / 255, 0.5f, 2.f, 0.01f},
+                                        .shift = {-0.25f, 0.5f, 0, 3.f},
+                                        .random_flip = flip,
+                                        .random_crop = crop,
+                                        .seed = 99,
+                                        .epoch = 12};
+        const std::int64_t count = row.images[0];
+        expect_parity(
+            {.name = join_text("gather_images ", row.images, " flip ", flip, " crop ", crop),
+             .inputs = {integer_input(row.images, DType::u8, 0, 255), integer_input({count}, DType::u8, 0, 255),
+                        integer_input({count}, DType::i32, 0, count - 1)},
+             .outputs = {{{row.n, row.images[1], row.images[2], row.images[3]}}, {{row.n}, DType::i64}},
+             .call = [&](auto& in, auto& out,
+                         WriteMode) { cpu().gather_images(in[0], in[1], in[2], row.begin, params, out[0], out[1]); },
+             .reference =
+                 [&](const Arrays& in) {
+                   auto batch = reference::gather_images(in[0], in[1], in[2], row.begin, row.n, params);
+                   return Arrays{batch.images, batch.labels};
+                 },
+             .dtypes = {DType::f32, DType::f64, DType::bf16}});
+      }
+    }
+  }
+}
+
+TEST_CASE("an image is augmented alike in every batch, and otherwise in another epoch") {
+  const Tensor images = tensor_of(integer_array({64, 8, 8, 1}, 1, 255), DType::u8),
+               labels = Tensor::zeros({64}, DType::u8);
+  const Tensor order = tensor_of(counting_array({64}), DType::i32);
+  GatherImagesParams params{.random_flip = true, .random_crop = 2, .seed = 4, .epoch = 1};
+  const auto batch = [&](std::int64_t begin, std::int64_t n) {
+    Tensor y = Tensor::empty({n, 8, 8, 1}), batch_labels = Tensor::empty({n}, DType::i64);
+    cpu().gather_images(images, labels, order, begin, params, y, batch_labels);
+    return y.to_vector<float>();
+  };
+  const std::vector<float> all = batch(0, 64), part = batch(17, 5);
+  CHECK(std::equal(part.begin(), part.end(), all.begin() + 17 * 64));
+  params.epoch = 2;
+  const std::vector<float> other = batch(0, 64);
+  int same = 0;
+  for (std::ptrdiff_t i = 0; i < 64; ++i) {
+    same += std::equal(all.begin() + i * 64, all.begin() + (i + 1) * 64, other.begin() + i * 64) ? 1 : 0;
+  }
+  // One in fifty combinations of flip and shift repeats by chance.
+  CHECK(same < 10);
+}

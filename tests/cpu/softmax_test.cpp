@@ -1,0 +1,153 @@
+// Softmax and cross-entropy against the references, and cross-entropy at its edges.
+#include <limits>
+
+#include "engine/backend/backend.h"
+#include "tests/reference/reference.h"
+#include "tests/support/catch.h"
+#include "tests/support/parity.h"
+
+using namespace heddle;
+using namespace heddle::testing;
+using reference::Array;
+using reference::Arrays;
+
+namespace {
+
+Backend& cpu() { return backend_for(Device::cpu()); }
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+struct Result {
+  double loss;
+  Array gradient;
+  std::vector<float> tail;
+};
+Result one_row(const std::vector<double>& logits, std::int64_t label, double smoothing, DType dtype) {
+  const auto classes = static_cast<std::int64_t>(logits.size());
+  Tensor loss = Tensor::empty({1}, dtype), gradient = Tensor::empty({1, classes}, dtype);
+  Tensor tail = Tensor::zeros({tail_slot::kCount});
+  cpu().cross_entropy(tensor_of(Array({1, classes}, logits), dtype),
+                      Tensor::full({1}, static_cast<double>(label), DType::i64), Tensor(),
+                      {.label_smoothing = smoothing}, loss, gradient, tail);
+  return {loss.item(), array_of(gradient), tail.to_vector<float>()};
+}
+
+}  // namespace
+
+TEST_CASE("softmax and log-softmax agree with the reference") {
+  for (const Shape& shape :
+       {Shape{1, 1}, Shape{3, 10}, Shape{7}, Shape{2, 3, 33}, Shape{0, 5}, Shape{4, 0}, Shape{600, 17}}) {
+    for (const bool log : {false, true}) {
+      expect_parity({.name = join_text(log ? "log-" : "", "softmax ", shape),
+                     .inputs = {random_input(shape, -8, 8)},
+                     .outputs = {{shape}},
+                     .call = [&](auto& in, auto& out, WriteMode) { cpu().softmax_forward(in[0], log, out[0]); },
+                     .reference = [&](const Arrays& in) { return Arrays{reference::softmax_forward(in[0], log)}; },
+                     .dtypes = {DType::f32, DType::f64, DType::bf16}});
+      const Array y = reference::softmax_forward(random_array(shape, -8, 8, 4), log);
+      expect_parity(
+          {.name = join_text(log ? "log-" : "", "softmax backward ", shape),
+           .inputs = {exact_input(y), random_input(shape)},
+           .outputs = {{shape}},
+           .call = [&](auto& in, auto& out,
+                       WriteMode mode) { cpu().softmax_backward(in[0], in[1], log, out[0], mode); },
+           .reference = [&](const Arrays& in) { return Arrays{reference::softmax_backward(in[0], in[1], log)}; },
+           .write_modes = true});
+    }
+  }
+}
+
+TEST_CASE("cross-entropy agrees with the reference") {
+  for (const auto& [rows, classes] : {std::pair{1, 1}, {5, 10}, {0, 10}, {37, 3}, {256, 10}, {3, 1000}, {64, 17}}) {
+    for (const double smoothing : {0.0, 0.1, 1.0}) {
+      for (const bool weighted : {false, true}) {
+        for (const bool gradient : {false, true}) {
+          // Label 2 is ignored where it occurs.
+          const CrossEntropyParams params{.label_smoothing = smoothing, .ignore_index = classes > 2 ? 2 : -100};
+          const Shape shape{rows, classes};
+          std::vector<ParityOutput> outputs = {
+              {{rows}}, {{tail_slot::kCount}, DType::f32, integer_array({tail_slot::kCount}, 0, 9)}};
+          if (gradient) outputs.push_back({shape});
+          expect_parity({.name = join_text("cross_entropy ", shape, " e ", smoothing, weighted ? " weighted" : ""),
+                         .inputs = {random_input(shape, -5, 5), integer_input({rows}, DType::i64, 0, classes - 1),
+                                    weighted ? random_input({classes}, 0.2, 2) : no_input()},
+                         .outputs = outputs,
+                         .call =
+                             [&](auto& in, auto& out, WriteMode) {
+                               Tensor none;
+                               cpu().cross_entropy(in[0], in[1], in[2], params, out[0], gradient ? out[2] : none,
+                                                   out[1]);
+                             },
+                         .reference =
+                             [&](const Arrays& in) {
+                               auto result = reference::cross_entropy(in[0], in[1], in[2], params);
+                               for (std::int64_t i = 0; i < result.stats.numel(); ++i) result.stats[i] += in[3][i];
+                               // The tail is f32 whatever the logits are.
+                               for (double& v : result.stats.values) v = static_cast<double>(static_cast<float>(v));
+                               Arrays all{result.row_loss, result.stats};
+                               if (gradient) all.push_back(result.dlogits);
+                               return all;
+                             }});
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("cross-entropy is right where logits are extreme") {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    INFO(name_of(dtype));
+    Result r = one_row({1000, -1000}, 0, 0, dtype);
+    CHECK(r.loss == 0);
+    CHECK(compare(r.gradient, Array({1, 2}, {0, 0}), 0) == "");
+    r = one_row({1000, -1000}, 1, 0, dtype);
+    CHECK(r.loss == 2000);
+    CHECK(compare(r.gradient, Array({1, 2}, {1, -1}), 0) == "");
+    CHECK(one_row({1000, -1000}, 1, 0.1, dtype).loss == Approx(1900).epsilon(1e-6));
+    for (const double huge : {1e38, -1e38}) {
+      CHECK(one_row(std::vector<double>(10, huge), 3, 0, dtype).loss == Approx(2.3025851).epsilon(1e-6));
+    }
+    CHECK(one_row({2, 0, 0}, 0, 0, dtype).loss == Approx(0.2395448).epsilon(1e-6));
+    r = one_row({2, 0, 0}, 0, 0.1, dtype);
+    CHECK(r.loss == Approx(0.3728781).epsilon(1e-6));
+    CHECK(compare(r.gradient, Array({1, 3}, {-0.1463473, 0.0731736, 0.0731736}), 1e-6) == "");
+    r = one_row({-kInf, 0}, 1, 0, dtype);
+    CHECK(r.loss == 0);
+    CHECK(compare(r.gradient, Array({1, 2}, {0, 0}), 0) == "");
+    CHECK(r.tail[tail_slot::kNonFinite] == 0);
+    r = one_row({-kInf, 0}, 0, 0, dtype);
+    CHECK(r.loss == kInf);
+    CHECK(compare(r.gradient, Array({1, 2}, {-1, 1}), 0) == "");
+    CHECK(r.tail[tail_slot::kNonFinite] > 0);
+    for (std::size_t at = 0; at < 3; ++at) {
+      std::vector<double> logits = {1, 2, 3};
+      logits[at] = kNan;
+      for (const double smoothing : {0.0, 0.1}) {
+        r = one_row(logits, 1, smoothing, dtype);
+        CHECK(std::isnan(r.loss));
+        CHECK(r.tail[tail_slot::kNonFinite] > 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("rows of the cross-entropy gradient sum to zero and ties count for the first class") {
+  const Array logits = random_array({50, 10}, -4, 4);
+  Tensor loss = Tensor::empty({50}), gradient = Tensor::empty({50, 10}), none;
+  cpu().cross_entropy(tensor_of(logits), tensor_of(integer_array({50}, 0, 9), DType::i64), Tensor(), {}, loss, gradient,
+                      none);
+  Tensor sums = Tensor::empty({50});
+  cpu().reduce(ReduceKind::sum, gradient, 2, sums, WriteMode::store);
+  CHECK(compare(array_of(sums), Array({50}), 1e-6) == "");
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    CHECK(one_row({3, 3, 1}, 0, 0, dtype).tail[tail_slot::kCorrect] == 1);
+    CHECK(one_row({3, 3, 1}, 1, 0, dtype).tail[tail_slot::kCorrect] == 0);
+  }
+}
+
+TEST_CASE("cross-entropy names what it does not offer") {
+  Tensor logits = Tensor::zeros({2, 3}, DType::bf16), labels = Tensor::zeros({2}, DType::i64),
+         loss = Tensor::zeros({2}), none;
+  CHECK_THROWS_WITH(cpu().cross_entropy(logits, labels, Tensor(), {}, loss, none, none),
+                    Catch::Contains("cross_entropy") && Catch::Contains("bf16"));
+}
