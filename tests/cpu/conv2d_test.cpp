@@ -1,6 +1,7 @@
 // Convolution of the CPU backend against the reference, and the cases with values worked out by hand.
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "engine/backend/backend.h"
@@ -292,4 +293,11 @@ TEST_CASE("integers are refused with the name of the operation and the dtype") {
   const Tensor x = Tensor::zeros({1, 3, 3, 1}, DType::i32), w = Tensor::zeros({1, 1, 1, 1}, DType::i32);
   Tensor y = Tensor::zeros({1, 3, 3, 1}, DType::i32);
   CHECK_THROWS_WITH(cpu().conv2d_forward(x, w, Tensor(), {}, false, y), "conv2d_forward: no i32 on the CPU");
+}
+
+TEST_CASE("the backend names its libraries and instruction sets") {
+  const std::string text = cpu().description();
+  INFO(text);
+  CHECK(text.starts_with("oneDNN "));
+  CHECK(text.find("; own kernels: ") != std::string::npos);
 }
