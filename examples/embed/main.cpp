@@ -15,12 +15,12 @@
 #include <heddle/ops/ops.h>
 #include <heddle/optim/sgd.h>
 
-namespace {
-
-using heddle::Tensor;
-using heddle::Variable;
 namespace nn = heddle::nn;
 namespace ops = heddle::ops;
+using heddle::Tensor;
+using heddle::Variable;
+
+namespace {
 
 // y = x + sin(x)^2, dx = dy (1 + sin(2 x)). Source: Ziyin et al., "Neural networks fail to learn periodic functions and
 // how to fix it", NeurIPS 2020.
@@ -85,7 +85,9 @@ void make_spirals(std::int64_t n, heddle::Philox& random, Tensor& inputs, Tensor
   labels = Tensor::from_values(y, {n});
 }
 
-void train() {
+}  // namespace
+
+int main() try {
   heddle::Philox random(1);
   nn::Sequential model({std::make_shared<nn::Linear>(2, 32), std::make_shared<Snake>(),
                         std::make_shared<nn::Linear>(32, 32), std::make_shared<Snake>(),
@@ -106,18 +108,9 @@ void train() {
   }
 
   const heddle::NoGradGuard no_grad;
-  const Tensor predicted = ops::argmax(model.forward(test_x), 1);
-  std::printf("accuracy %.3f on points it has not seen\n",
-              ops::mean(ops::to(ops::eq(predicted, test_labels), heddle::DType::f32)).data().item());
-}
-
-}  // namespace
-
-int main() {
-  try {
-    train();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
-  }
+  const Tensor right = ops::eq(ops::argmax(model.forward(test_x), 1), test_labels).data();
+  std::printf("accuracy %.3f on points it has not seen\n", ops::mean(ops::to(right, heddle::DType::f32)).data().item());
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return 1;
 }
