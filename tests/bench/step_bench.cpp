@@ -62,7 +62,7 @@ class Step {
     for (int i = 0; i < 4096; ++i) order.mutable_host_data<std::int32_t>()[i] = (i * 1031) % 4096;
     const Tensor x = Tensor::empty({batch_, height, width, 1});
     labels_ = Tensor::zeros({batch_}, DType::i64);
-    forward_.push_back({"gather_images", 0, [=, this, x = x, y = labels_]() mutable {
+    forward_.push_back({"gather_images", 0, [=, x = x, y = labels_]() mutable {
                           backend().gather_images(pixels, labels, order, 0, {}, x, y);
                         }});
     return x;
@@ -138,7 +138,7 @@ class Step {
     const Tensor row_loss = Tensor::empty({batch_}), tail = Tensor::zeros({tail_slot::kCount});
     const Tensor scalars = Tensor::zeros({step_scalar::kCount});
     Tensor dlogits = gradient_of(logits);
-    forward_.push_back({"cross_entropy", 0, [=, this, labels = labels_, row_loss = row_loss, tail = tail]() mutable {
+    forward_.push_back({"cross_entropy", 0, [=, labels = labels_, row_loss = row_loss, tail = tail]() mutable {
                           backend().fill(tail, 0);
                           backend().cross_entropy(logits, labels, Tensor(), {}, row_loss, dlogits, tail);
                         }});
