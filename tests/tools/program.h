@@ -1,0 +1,30 @@
+// Runs the built program `heddle`, and makes small data sets for it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/support/process.h"
+#include "tests/support/temp_folder.h"
+#include "tools/json.h"
+
+namespace heddle::test {
+
+// Path of the program.
+std::string heddle_path();
+ProcessResult heddle(std::vector<std::string> arguments, ProcessOptions options = {});
+
+// Writes four IDX files with computed, learnable images of 28x28 in ten classes.
+void write_small_dataset(const std::string& folder, std::int64_t n_train = 600, std::int64_t n_test = 200);
+
+// Arguments of a short training on such a folder, one thread, batches of 32.
+std::vector<std::string> small_training(const std::string& data, const std::string& out,
+                                        std::vector<std::string> more = {});
+
+// The lines of metrics.jsonl without the two that depend on the clock.
+std::vector<std::string> metrics_of(const std::string& run);
+tools::Json json_file(const std::string& path);
+bool file_exists(const std::string& path);
+bool contains(const std::string& text, const std::string& part);
+
+}  // namespace heddle::test

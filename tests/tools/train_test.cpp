@@ -1,0 +1,176 @@
+// Whole trainings: the run folder, repeatability, the way through a configuration file, and loss that blows up.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+namespace heddle::test {
+
+TEST_CASE("a run writes its folder: description, one line of metrics an epoch, checkpoints") {
+  const TempFolder folder;
+  write_small_dataset(folder.path());
+  const ProcessResult result =
+      heddle(small_training(folder.path(), folder / "deep/run", {"--epochs", "3", "--seed", "7"}));
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(contains(result.out, "seed     7"));
+  CHECK(contains(result.out, "threads  1 (--threads)"));
+  CHECK(contains(result.out, "44426 parameters"));
+
+  std::istringstream lines(get_file(folder / "deep/run/metrics.jsonl"));
+  std::int64_t epoch = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const tools::Json json = tools::Json::parse(line);
+    std::vector<std::string> keys;
+    for (const auto& item : json.items()) keys.push_back(item.key());
+    CHECK(keys == std::vector<std::string>{"epoch", "step", "train_loss", "train_accuracy", "test_loss",
+                                           "test_accuracy", "seconds", "images_per_second", "learning_rate"});
+    CHECK(json["epoch"] == ++epoch);
+    // 600 images in batches of 32: the last one has 24.
+    CHECK(json["step"] == epoch * 19);
+    CHECK(json["learning_rate"] == 0.05);
+    CHECK(json["seconds"].get<double>() > 0);
+    CHECK(json["images_per_second"].get<double>() == Approx(600 / json["seconds"].get<double>()));
+  }
+  CHECK(epoch == 3);
+
+  const tools::Json run = json_file(folder / "deep/run/run.json");
+  CHECK(run["seed"] == 7);
+  CHECK(run["settings"]["batch-size"] == 32);
+  CHECK(run["threads"]["count"] == 1);
+  CHECK(run["result"]["finished"] == true);
+  CHECK(run["result"]["steps"] == 57);
+  CHECK(contains(result.out, "weights crc32 " + run["result"]["weights_crc32"].get<std::string>()));
+  CHECK(file_exists(folder / "deep/run/checkpoints/step-000000000057.safetensors"));
+  CHECK(file_exists(folder / "deep/run/checkpoints/best.safetensors"));
+}
+
+TEST_CASE("the same seed gives the same weights and metrics, another seed others") {
+  const TempFolder folder;
+  write_small_dataset(folder.path());
+  const auto train = [&](const std::string& out, const std::string& seed) {
+    const ProcessResult result = heddle(small_training(
+        folder.path(), folder / out,
+        {"--epochs", "2", "--seed", seed, "--augment", "crop-flip", "--momentum", "0.9", "--threads", "2"}));
+    REQUIRE(result.exit_code == 0);
+    return json_file(folder / (out + "/run.json"))["result"]["weights_crc32"].get<std::string>();
+  };
+  const std::string first = train("a", "1");
+  CHECK(train("b", "1") == first);
+  CHECK(train("c", "2") != first);
+  CHECK(metrics_of(folder / "a") == metrics_of(folder / "b"));
+  CHECK(metrics_of(folder / "a") != metrics_of(folder / "c"));
+}
+
+TEST_CASE("run.json as a configuration repeats the run") {
+  const TempFolder folder;
+  write_small_dataset(folder.path());
+  REQUIRE(heddle(small_training(folder.path(), folder / "a",
+                                {"--epochs",
+                                 "3",
+                                 "--optimizer",
+                                 "adamw",
+                                 "--lr",
+                                 "0.002",
+                                 "--schedule",
+                                 "cosine",
+                                 "--warmup-epochs",
+                                 "0.5",
+                                 "--weight-decay",
+                                 "0.01",
+                                 "--label-smoothing",
+                                 "0.1",
+                                 "--normalize",
+                                 "data",
+                                 "--clip-grad-norm",
+                                 "2",
+                                 "--model",
+                                 "lenet-d2l"}))
+              .exit_code == 0);
+  const ProcessResult again = heddle({"train", "--config", folder / "a/run.json", "--out", folder / "b"});
+  INFO(again.err);
+  REQUIRE(again.exit_code == 0);
+  CHECK(metrics_of(folder / "a") == metrics_of(folder / "b"));
+  CHECK(json_file(folder / "a/run.json")["settings"] == json_file(folder / "b/run.json")["settings"]);
+}
+
+TEST_CASE("training learns: every optimiser gets most test images right") {
+  const TempFolder folder;
+  write_small_dataset(folder.path());
+  const auto accuracy = [&](const std::string& out, std::vector<std::string> more) {
+    const ProcessResult result = heddle(small_training(folder.path(), folder / out, std::move(more)));
+    INFO(result.err);
+    REQUIRE(result.exit_code == 0);
+    return json_file(folder / (out + "/run.json"))["result"]["best_test_accuracy"].get<double>();
+  };
+  CHECK(accuracy("sgd", {"--epochs", "5", "--lr", "0.02", "--momentum", "0.9", "--nesterov", "--normalize", "data"}) >
+        0.8);
+  CHECK(accuracy("adam", {"--epochs", "5", "--optimizer", "adam", "--lr", "0.002"}) > 0.8);
+}
+
+TEST_CASE("a loss that blows up stops the run at once and keeps the last good checkpoint") {
+  const TempFolder folder;
+  write_small_dataset(folder.path());
+  const ProcessResult result = heddle(small_training(folder.path(), folder / "run", {"--lr", "1e30", "--epochs", "2"}));
+  CHECK(result.exit_code == 1);
+  INFO(result.err);
+  CHECK(contains(result.err, "NaN or infinite at step "));
+  CHECK(contains(result.err, "(epoch 1)"));
+  CHECK(contains(result.err, "last finite loss was"));
+  CHECK(contains(result.err, "no checkpoint had been written"));
+  const std::size_t place = result.err.find("at step ") + 8;
+  CHECK(std::stoi(result.err.substr(place)) <= 10);
+  CHECK(get_file(folder / "run/metrics.jsonl").empty());
+
+  // With a good first epoch there is something to keep.
+  const std::string run = folder / "later";
+  REQUIRE(heddle(small_training(folder.path(), run, {"--epochs", "1"})).exit_code == 0);
+  tools::Json description = json_file(run + "/run.json");
+  description["settings"]["lr"] = 1e30;
+  put_file(run + "/run.json", description.dump());
+  const ProcessResult later = heddle({"train", "--resume", run, "--epochs", "2"});
+  CHECK(later.exit_code == 1);
+  CHECK(contains(later.err, "(epoch 2)"));
+  CHECK(contains(later.err, "the last good checkpoint is " + run + "/checkpoints/step-000000000019.safetensors"));
+  CHECK(heddle({"eval", "--checkpoint", run}).exit_code == 0);
+}
+
+TEST_CASE("an output folder that cannot be used is refused before the first step") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 64, 32);
+  put_file(folder / "file", "content");
+  const ProcessResult file = heddle(small_training(folder.path(), folder / "file"));
+  CHECK(file.exit_code == 1);
+  CHECK(contains(file.err, folder / "file"));
+  CHECK(get_file(folder / "file") == "content");
+
+  REQUIRE(heddle(small_training(folder.path(), folder / "run", {"--epochs", "1"})).exit_code == 0);
+  const std::string before = get_file(folder / "run/metrics.jsonl");
+  const ProcessResult again = heddle(small_training(folder.path(), folder / "run", {"--epochs", "1"}));
+  CHECK(again.exit_code == 2);
+  CHECK(contains(again.err, "holds a run already"));
+  CHECK(contains(again.err, "--resume " + (folder / "run")));
+  CHECK(get_file(folder / "run/metrics.jsonl") == before);
+
+  if (::geteuid() != 0) {
+    ::mkdir((folder / "locked").c_str(), 0500);
+    const ProcessResult locked = heddle(small_training(folder.path(), folder / "locked/run"));
+    CHECK(locked.exit_code == 1);
+    CHECK(contains(locked.err, folder / "locked"));
+  }
+}
+
+TEST_CASE("a full disk ends the run with the file and the reason") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 64, 32);
+  ProcessOptions options;
+  options.max_file_nbytes = 20000;  // run.json fits, a checkpoint does not
+  const ProcessResult result = heddle(small_training(folder.path(), folder / "run", {"--epochs", "1"}), options);
+  INFO(result.err);
+  CHECK(result.exit_code == 1);
+  CHECK(result.signal == 0);
+  CHECK(contains(result.err, folder / "run/checkpoints/step-"));
+}
+
+}  // namespace heddle::test

@@ -1,0 +1,61 @@
+#include "tools/checkpoint_store.h"
+
+#include "tools/config_file.h"
+
+namespace heddle::tools {
+namespace {
+
+Json to_json(const EpochSums& sums) {
+  return {{"loss", sums.metrics.loss_sum()},
+          {"weight", sums.metrics.weight_sum()},
+          {"correct", sums.metrics.correct()},
+          {"samples", sums.metrics.samples()},
+          {"seconds", sums.seconds}};
+}
+
+// Throws: Json::exception.
+EpochSums sums_from_json(const Json& json) {
+  EpochSums sums;
+  sums.metrics.add(json.at("loss").get<double>(), json.at("weight").get<double>(),
+                   json.at("correct").get<std::int64_t>(), json.at("samples").get<std::int64_t>());
+  sums.seconds = json.at("seconds").get<double>();
+  return sums;
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(const std::string& folder, const Settings& settings, ModelDescription description)
+    : folder_(folder), settings_(settings), description_(std::move(description)) {}
+
+std::string CheckpointStore::save(Trainer& trainer, bool is_best) {
+  checkpoint::TrainingState state = trainer.state();
+  const Json extra = {{"settings", settings_to_json(settings_)},
+                      {"description", to_json(description_)},
+                      {"epoch_sums", to_json(trainer.sums())}};
+  state.settings = extra.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return folder_.save(trainer.model(), &trainer.optimizer(), state, is_best);
+}
+
+std::vector<std::string> CheckpointStore::load_newest(Trainer& trainer) {
+  const auto found = checkpoint::find_checkpoint(folder_.folder());
+  if (!found) return {};
+  const checkpoint::TrainingState saved = checkpoint::read_training_state(found->path);
+  EpochSums sums;
+  try {
+    sums = sums_from_json(Json::parse(saved.settings).at("epoch_sums"));
+  } catch (const Json::exception& error) {
+    throw IoError(found->path, std::string("was not written by heddle train: ") + error.what());
+  }
+  const std::int64_t total_epochs = trainer.state().total_epochs;
+  trainer.state() = checkpoint::load_checkpoint(found->path, trainer.model(), &trainer.optimizer());
+  trainer.state().total_epochs = total_epochs;
+  trainer.sums() = sums;
+  return found->skipped;
+}
+
+std::string CheckpointStore::newest() const {
+  const auto found = checkpoint::find_checkpoint(folder_.folder());
+  return found ? found->path : std::string();
+}
+
+}  // namespace heddle::tools

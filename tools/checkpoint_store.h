@@ -1,0 +1,33 @@
+// The checkpoints of one run: the newest ones to continue from, and the one that did best on the test images.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/checkpoint.h"
+#include "tools/model_description.h"
+#include "tools/trainer.h"
+
+namespace heddle::tools {
+
+class CheckpointStore {
+ public:
+  // Makes the folder and removes leftovers of processes that died. Throws: IoError.
+  CheckpointStore(const std::string& folder, const Settings& settings, ModelDescription description);
+
+  // Returns the path. An older file is replaced only by a whole new one. Throws: IoError.
+  std::string save(Trainer& trainer, bool is_best);
+  // Fills model, optimiser, state and sums from the newest whole checkpoint. Returns newer ones that could not be used,
+  // with the reason; the trainer stays as it was if there is no checkpoint. Throws: IoError if none can be read.
+  std::vector<std::string> load_newest(Trainer& trainer);
+  // Path of the newest whole checkpoint; empty if there is none.
+  std::string newest() const;
+  const ModelDescription& description() const noexcept { return description_; }
+
+ private:
+  checkpoint::CheckpointFolder folder_;
+  Settings settings_;
+  ModelDescription description_;
+};
+
+}  // namespace heddle::tools

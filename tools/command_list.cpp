@@ -1,0 +1,16 @@
+#include "tools/command.h"
+
+namespace heddle::tools {
+
+const std::vector<Command>& command_list() {
+  static const std::vector<Command> list = {
+      {"train", "train a model and write a run folder", false, run_train},
+      {"eval", "accuracy, loss, per-class table and confusion matrix of a checkpoint", true, run_eval},
+      {"predict", "class and probabilities of PNG or IDX images", true, run_predict},
+      {"doctor", "what this machine has, what the build can use, and what is wrong", true, run_doctor},
+      {"data", "fetch, verify or describe Fashion-MNIST", true, run_data},
+  };
+  return list;
+}
+
+}  // namespace heddle::tools

@@ -1,0 +1,82 @@
+#include "tools/config_file.h"
+
+#include <fmt/format.h>
+
+#include "engine/core/file.h"
+#include "tools/presets.h"
+#include "tools/suggest.h"
+#include "tools/usage_error.h"
+
+namespace heddle::tools {
+namespace {
+
+constexpr std::uint64_t kMaxConfigNbytes = std::uint64_t{1} << 20;
+
+SettingValue value_of(const Json& json, const std::string& key) {
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_unsigned() && json.get<std::uint64_t>() > std::uint64_t{INT64_MAX}) return json.get<double>();
+  if (json.is_number_integer()) return json.get<std::int64_t>();
+  if (json.is_number()) return json.get<double>();
+  if (json.is_string()) return json.get<std::string>();
+  throw UsageError(fmt::format("'{}' is {}; expected a text, a number, or true or false", key, json.type_name()));
+}
+
+// Where an error at this byte is, for people.
+std::string line_and_column(const std::string& text, std::size_t byte) {
+  std::size_t line = 1, column = 1;
+  for (std::size_t i = 0; i + 1 < byte && i < text.size(); ++i) {
+    column = text[i] == '\n' ? 1 : column + 1;
+    line += text[i] == '\n' ? 1 : 0;
+  }
+  return fmt::format("line {}, column {}", line, column);
+}
+
+}  // namespace
+
+Json settings_to_json(const Settings& settings) {
+  Json object = Json::object();
+  for (const Setting& row : setting_table()) {
+    std::visit([&](const auto& value) { object[row.name] = value; }, get_value(settings, row));
+  }
+  return object;
+}
+
+void apply_json(Settings& settings, const Json& object, const std::string& where) {
+  if (!object.is_object()) throw UsageError(where + " holds no JSON object of settings");
+  try {
+    if (object.contains("model")) set_value(settings, *find_setting("model"), value_of(object["model"], "model"));
+    if (object.contains("preset")) {
+      if (!object["preset"].is_string()) throw UsageError("'preset' is not a text");
+      apply_preset(settings, object["preset"].get<std::string>());
+    }
+    for (const auto& [key, json] : object.items()) {
+      if (key == "preset") continue;
+      const Setting* const row = find_setting(key);
+      if (row == nullptr) {
+        throw UsageError(fmt::format("unknown setting '{}'{}", key, did_you_mean(key, setting_names())));
+      }
+      set_value(settings, *row, value_of(json, key));
+    }
+  } catch (const UsageError& error) {
+    throw UsageError(where + ": " + error.what());
+  }
+}
+
+Json read_json_file(const std::string& path) {
+  const std::string text = read_file(path, kMaxConfigNbytes);
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    throw UsageError(fmt::format("{} is not valid JSON: {}", path, line_and_column(text, error.byte)));
+  } catch (const Json::exception& error) {
+    throw UsageError(fmt::format("{} is not valid JSON: {}", path, error.what()));
+  }
+}
+
+void apply_config_file(Settings& settings, const std::string& path) {
+  const Json json = read_json_file(path);
+  const bool is_run = json.is_object() && json.contains("settings");
+  apply_json(settings, is_run ? json["settings"] : json, path);
+}
+
+}  // namespace heddle::tools

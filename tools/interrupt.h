@@ -1,0 +1,23 @@
+// SIGINT and SIGTERM as a request to stop: the first one is remembered, a second one ends the process at once.
+#pragma once
+
+namespace heddle::tools {
+
+// Replaces the handling of both signals while it lives. One at a time in a process.
+class InterruptWatch {
+ public:
+  InterruptWatch();
+  ~InterruptWatch();
+  InterruptWatch(const InterruptWatch&) = delete;
+  InterruptWatch& operator=(const InterruptWatch&) = delete;
+
+  // Number of the first signal since construction; 0 if none came.
+  int signal() const noexcept;
+  bool requested() const noexcept { return signal() != 0; }
+  // "SIGINT" or "SIGTERM".
+  const char* signal_name() const noexcept;
+  // What a shell reports for a process ended by the signal: 128 + its number.
+  int exit_code() const noexcept { return 128 + signal(); }
+};
+
+}  // namespace heddle::tools

@@ -1,0 +1,46 @@
+// What a checkpoint says about its model besides the weights, so that eval and predict need no further flags.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "datasets/image_dataset.h"
+#include "engine/data/data_loader.h"
+#include "engine/nn/module.h"
+#include "tools/json.h"
+#include "tools/settings.h"
+
+namespace heddle::tools {
+
+struct ModelDescription {
+  std::string model;
+  std::int64_t channels = 1;
+  std::int64_t height = 28;
+  std::int64_t width = 28;
+  std::int64_t num_classes = 10;
+  std::vector<std::string> class_names;  // num_classes, or none
+  std::string dataset;                   // name of the setting
+  std::string data_dir;
+  // y = (value / 255 - mean) / stddev, per channel.
+  std::vector<float> mean;
+  std::vector<float> stddev;
+
+  // Loader options with this normalisation; everything else is the default.
+  data::DataLoaderOptions loader_options() const;
+  // The name of class i, or its number.
+  std::string class_name(std::int64_t i) const;
+};
+
+// As the settings and the training images say. Throws: NotSupported for more channels than the loader takes.
+ModelDescription describe_model(const Settings& settings, const datasets::ImageDataset& train);
+// The model with parameters not drawn yet. Throws: InvalidArgument if it does not fit the images.
+std::shared_ptr<nn::Module> make_model(const ModelDescription& description);
+
+Json to_json(const ModelDescription& description);
+// Throws: InvalidArgument if something is missing or of the wrong type.
+ModelDescription model_description_from_json(const Json& json);
+
+}  // namespace heddle::tools

@@ -1,0 +1,48 @@
+// The folder of one training run: run.json, metrics.jsonl, checkpoints/. Knows file names and nothing of training.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/core/file.h"
+#include "tools/json.h"
+
+namespace heddle::tools {
+
+// Holds a lock while it lives, so that two processes cannot write one run.
+class RunFolder {
+ public:
+  // Makes the folder (and those above it). An existing one must hold no run. Throws: IoError; UsageError if it holds a
+  // run.
+  static RunFolder create(const std::string& path);
+  // Opens the folder of an earlier run. Throws: IoError; UsageError if it holds no run.
+  static RunFolder open(const std::string& path);
+
+  const std::string& path() const noexcept { return path_; }
+  std::string checkpoints_path() const { return path_ + "/checkpoints"; }
+
+  // run.json as it is on the disk. Throws: IoError; UsageError if it is broken.
+  Json read_description() const;
+  void write_description(const Json& description);
+
+  // Adds one line to metrics.jsonl; it is in the file when the call returns. Throws: IoError.
+  void append_metrics(const Json& line);
+  // Keeps only whole lines whose "epoch" is at most `epoch`: what a stopped run wrote after its last checkpoint is
+  // written again. Throws: IoError.
+  void drop_metrics_after(std::int64_t epoch);
+
+ private:
+  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+  std::string file(const char* name) const { return path_ + "/" + name; }
+  void lock();
+  void open_metrics();
+
+  std::string path_;
+  FileHandle lock_;
+  FileHandle metrics_;
+};
+
+// "runs/lenet-fashion-mnist-20260131-101500", with a number behind it if that exists.
+std::string new_run_path(const std::string& model, const std::string& dataset);
+
+}  // namespace heddle::tools

@@ -1,0 +1,28 @@
+// Chooses device and threads and makes the engine use them: the only place where the program is put together.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "tools/command_line.h"
+#include "tools/settings.h"
+
+namespace heddle::tools {
+
+struct Runtime {
+  Device device;
+  std::string device_name;   // hardware
+  std::string backend_name;  // libraries that do the maths
+  int threads = 1;
+  std::string threads_source;        // why so many
+  std::vector<std::string> notices;  // one line each, for the user
+};
+
+// Settings with the flags --device and --threads of a command that has no others of the table. Throws: UsageError.
+Settings machine_settings(const ParsedArguments& arguments);
+
+// Follows --device and --threads. Throws: UsageError when the device cannot be used, with the cause.
+Runtime start_runtime(const Settings& settings);
+
+}  // namespace heddle::tools

@@ -1,0 +1,61 @@
+#include "tools/saved_model.h"
+
+#include <fmt/format.h>
+
+#include "datasets/fashion_mnist.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/state_dict.h"
+#include "tools/usage_error.h"
+
+namespace heddle::tools {
+namespace {
+
+// What weights without a description are taken for.
+ModelDescription fashion_mnist_description(const std::string& model) {
+  ModelDescription description{.model = model, .dataset = "fashion-mnist", .mean = {0.0f}, .stddev = {1.0f}};
+  for (const std::string_view name : datasets::kFashionMnistClasses) description.class_names.emplace_back(name);
+  return description;
+}
+
+// The state of a checkpoint; nothing if the file holds weights only and the user said what they belong to.
+std::optional<checkpoint::TrainingState> read_state(const std::string& path, const std::string& model) {
+  if (model.empty()) return checkpoint::read_training_state(path);
+  try {
+    return checkpoint::read_training_state(path);
+  } catch (const IoError&) {
+    return std::nullopt;
+  }
+}
+
+ModelDescription read_description(const checkpoint::TrainingState& state, const std::string& path) {
+  try {
+    return model_description_from_json(Json::parse(state.settings).at("description"));
+  } catch (const Json::exception& error) {
+    throw IoError(path, std::string("has no description of its model: ") + error.what());
+  } catch (const InvalidArgument& error) {
+    throw IoError(path, error.what());
+  }
+}
+
+}  // namespace
+
+SavedModel load_saved_model(const std::string& checkpoint, const std::string& model, Device device) {
+  SavedModel saved;
+  saved.path = checkpoint::resolve_checkpoint(checkpoint).path;
+  const auto state = read_state(saved.path, model);
+  if (state && !model.empty() && state->model != model) {
+    throw UsageError(fmt::format("--model {}: {} holds a {}", model, saved.path, state->model));
+  }
+  saved.description = state ? read_description(*state, saved.path) : fashion_mnist_description(model);
+  saved.module = make_model(saved.description);
+  if (state) {
+    checkpoint::load_checkpoint(saved.path, *saved.module);
+  } else {
+    checkpoint::load_weights(saved.path, *saved.module);
+  }
+  saved.module->to(device);
+  saved.module->train(false);
+  return saved;
+}
+
+}  // namespace heddle::tools

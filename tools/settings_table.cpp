@@ -1,0 +1,99 @@
+// The rows of the settings table: to add a setting, add a field to Settings and a row here.
+#include "models/model_list.h"
+#include "tools/settings.h"
+
+namespace heddle::tools {
+namespace {
+
+constexpr double kManyItems = 1e9;
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const models::ModelInfo& info : models::model_list()) names.emplace_back(info.name);
+  return names;
+}
+
+Setting text(const char* name, std::string Settings::*field, const char* value_name, const char* help) {
+  return {.name = name, .field = field, .value_name = value_name, .help = help};
+}
+
+Setting choice(const char* name, std::string Settings::*field, const char* help, std::vector<std::string> choices,
+               std::vector<RefusedValue> refused = {}) {
+  return {.name = name,
+          .field = field,
+          .value_name = "NAME",
+          .help = help,
+          .choices = std::move(choices),
+          .refused = std::move(refused)};
+}
+
+Setting integer(const char* name, std::int64_t Settings::*field, const char* help, double min, double max) {
+  return {.name = name, .field = field, .value_name = "N", .help = help, .min = min, .max = max};
+}
+
+Setting number(const char* name, double Settings::*field, const char* help, double min, double max) {
+  return {.name = name, .field = field, .value_name = "X", .help = help, .min = min, .max = max};
+}
+
+Setting on_off(const char* name, bool Settings::*field, const char* help) {
+  return {.name = name, .field = field, .help = help};
+}
+
+Setting changeable(Setting row) {
+  row.may_change = true;
+  return row;
+}
+
+std::vector<Setting> make_table() {
+  using S = Settings;
+  std::vector<Setting> rows;
+  rows.push_back(choice("model", &S::model, "network to train", model_names()));
+  rows.push_back(choice("dataset", &S::dataset, "what to train on; idx = four IDX files of your own in --data-dir",
+                        {"fashion-mnist", "synthetic", "idx"},
+                        {{"folder", "images in folders are not offered by this version; use idx files"}}));
+  rows.push_back(changeable(text("data-dir", &S::data_dir, "DIR", "folder of the data files (default: search)")));
+
+  rows.push_back(changeable(integer("epochs", &S::epochs, "epochs in all, also when resumed", 1, 1e6)));
+  rows.push_back(integer("batch-size", &S::batch_size, "images a step, over all ranks", 1, 1e6));
+
+  rows.push_back(choice("optimizer", &S::optimizer, "update rule", {"sgd", "adam", "adamw"}));
+  rows.push_back(number("lr", &S::lr, "learning rate (peak, with a schedule)", 0, 1e38));
+  rows.push_back(number("momentum", &S::momentum, "of sgd", 0, 1));
+  rows.push_back(on_off("nesterov", &S::nesterov, "Nesterov's form of momentum"));
+  rows.push_back(number("weight-decay", &S::weight_decay, "L2 penalty; adamw: decoupled decay", 0, 1e6));
+  rows.push_back(
+      number("clip-grad-norm", &S::clip_grad_norm, "largest L2 norm of the gradient, 0 = no limit", 0, 1e38));
+
+  rows.push_back(choice("schedule", &S::schedule, "of the learning rate", {"constant", "step", "cosine"}));
+  rows.push_back(integer("schedule-step", &S::schedule_step, "schedule step: epochs between two drops", 1, kManyItems));
+  rows.push_back(number("schedule-gamma", &S::schedule_gamma, "schedule step: factor of each drop", 0, 1));
+  rows.push_back(number("warmup-epochs", &S::warmup_epochs, "epochs of linear rise to --lr", 0, 1e6));
+
+  rows.push_back(number("label-smoothing", &S::label_smoothing, "share of the target spread over all classes", 0, 1));
+  rows.push_back(choice("augment", &S::augment, "random changes of training images", {"none", "flip", "crop-flip"}));
+  rows.push_back(choice("normalize", &S::normalize,
+                        "none = images in [0,1]; data = mean 0, deviation 1 over the training images",
+                        {"none", "data"}));
+
+  rows.push_back(choice("precision", &S::precision, "of the arithmetic", {"fp32"},
+                        {{"tf32", "this build computes in fp32 only"}, {"bf16", "this build computes in fp32 only"}}));
+  rows.push_back(changeable(text("device", &S::device, "NAME", "auto, cpu, or cuda[:i,j]")));
+  rows.push_back(integer("ranks", &S::ranks, "data-parallel ranks in this process", 1, 1024));
+  rows.push_back(on_off("sync-bn", &S::sync_bn, "batch statistics over all ranks"));
+  rows.push_back(
+      changeable(integer("threads", &S::threads, "CPU threads, 0 = as many as this process may use", 0, 4096)));
+  rows.push_back(integer("seed", &S::seed, "of weights, order and augmentation", 0, 9007199254740992.0));
+  rows.push_back(on_off("deterministic", &S::deterministic, "only repeatable kernels (always so on a CPU)"));
+  rows.push_back(changeable(integer("checkpoint-every", &S::checkpoint_every,
+                                    "epochs between checkpoints; the last epoch always gets one", 1, kManyItems)));
+  return rows;
+}
+
+}  // namespace
+
+const std::vector<Setting>& setting_table() {
+  static const std::vector<Setting> table = make_table();
+  return table;
+}
+
+}  // namespace heddle::tools

@@ -1,0 +1,130 @@
+#include "tools/train_options.h"
+
+#include <fmt/format.h>
+
+#include "engine/core/text.h"
+#include "tools/config_file.h"
+#include "tools/presets.h"
+#include "tools/usage_error.h"
+
+namespace heddle::tools {
+namespace {
+
+// In the order of the table's rows: each group begins with this setting.
+struct Group {
+  const char* first;
+  const char* title;
+};
+constexpr Group kGroups[] = {{"model", "What to train"},
+                             {"epochs", "How long"},
+                             {"optimizer", "Updates"},
+                             {"schedule", "Learning rate over time"},
+                             {"label-smoothing", "Data and loss"},
+                             {"precision", "Machine"}};
+
+std::string choices_text(const Setting& row) {
+  return row.choices.empty() ? row.help : row.help + ": " + join_names(row.choices, "|");
+}
+
+FlagSpec flag_of(const Setting& row, const std::string& group) {
+  const std::string text = to_text(get_value(Settings{}, row));
+  return {.name = row.name,
+          .value_name = row.value_name,
+          .help = choices_text(row),
+          .default_text = row.value_name.empty() ? std::string() : text,
+          .group = group};
+}
+
+void apply_flags(const ParsedArguments& arguments, Settings& settings) {
+  for (const Setting& row : setting_table()) {
+    if (arguments.has(row.name)) set_from_text(settings, row, arguments.get(row.name));
+  }
+}
+
+TrainOptions read_new_run(const ParsedArguments& arguments) {
+  TrainOptions options;
+  // The preset depends on the model, so a --model must be known before it.
+  if (arguments.has("config")) apply_config_file(options.settings, arguments.get("config"));
+  if (arguments.has("model")) set_from_text(options.settings, *find_setting("model"), arguments.get("model"));
+  options.preset = arguments.get("preset");
+  if (arguments.has("preset")) apply_preset(options.settings, options.preset);
+  apply_flags(arguments, options.settings);
+  options.out = arguments.get("out");
+  if (arguments.has("out") && options.out.empty()) throw UsageError("--out is empty; expected a folder");
+  return options;
+}
+
+TrainOptions read_resumed_run(const ParsedArguments& arguments) {
+  for (const char* name : {"out", "config", "preset"}) {
+    if (arguments.has(name)) {
+      throw UsageError(
+          fmt::format("--{} does not go with --resume: a resumed run keeps its folder and settings", name));
+    }
+  }
+  TrainOptions options;
+  const std::string path = arguments.get("resume");
+  options.resumed = RunFolder::open(path);
+  const Json description = options.resumed->read_description();
+  if (!description.is_object() || !description.contains("settings")) {
+    throw UsageError(fmt::format("--resume {}: run.json holds no settings", path));
+  }
+  apply_json(options.settings, description["settings"], path + "/run.json");
+  Settings wanted = options.settings;
+  apply_flags(arguments, wanted);
+  std::string contradictions;
+  for (const Setting& row : setting_table()) {
+    const SettingValue before = get_value(options.settings, row);
+    const SettingValue now = get_value(wanted, row);
+    if (before == now) continue;
+    const std::string change = fmt::format("--{} {} (the run has {})", row.name, to_text(now), to_text(before));
+    if (row.may_change) {
+      options.notices.push_back("changed for the rest of the run: " + change);
+    } else {
+      contradictions += (contradictions.empty() ? "" : ", ") + change;
+    }
+  }
+  if (!contradictions.empty()) {
+    throw UsageError(fmt::format("--resume {}: these flags contradict the run: {}", path, contradictions));
+  }
+  if (wanted.epochs != options.settings.epochs && wanted.schedule == "cosine") {
+    options.notices.emplace_back("the cosine schedule is stretched to the new number of epochs");
+  }
+  options.settings = wanted;
+  return options;
+}
+
+}  // namespace
+
+CommandSpec train_spec() {
+  CommandSpec spec{.name = "heddle train",
+                   .summary = "train a model and write a run folder",
+                   .example =
+                       "heddle train --model lenet --preset best --out runs/first\n"
+                       "  heddle train --model lenet --lr 0.05 --momentum 0.9 --epochs 5 --batch-size 128\n"
+                       "  heddle train --resume runs/first"};
+  std::string group;
+  for (const Setting& row : setting_table()) {
+    for (const Group& candidate : kGroups) {
+      if (row.name == candidate.first) group = candidate.title;
+    }
+    spec.flags.push_back(flag_of(row, group));
+  }
+  const std::string run = "Run";
+  spec.flags.push_back({"out", "DIR", "new folder of the run (default: runs/MODEL-DATASET-TIME)", "", run});
+  spec.flags.push_back({"resume", "DIR", "continue the run in this folder", "", run});
+  spec.flags.push_back(
+      {"config", "FILE", "settings from a JSON file with the names above, or from a run.json", "", run});
+  spec.flags.push_back({"preset", "NAME",
+                        "settings that belong together: " + join_names(preset_names(), "|") +
+                            "; stronger than --config, weaker than other flags",
+                        "", run});
+  return spec;
+}
+
+TrainOptions read_train_options(const ParsedArguments& arguments) {
+  TrainOptions options = arguments.has("resume") ? read_resumed_run(arguments) : read_new_run(arguments);
+  check_combinations(options.settings);
+  return options;
+}
+
+}  // namespace heddle::tools

@@ -1,0 +1,29 @@
+// From the flags of `heddle train` to what is to be done.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/command_line.h"
+#include "tools/run_folder.h"
+#include "tools/settings.h"
+
+namespace heddle::tools {
+
+struct TrainOptions {
+  Settings settings;
+  std::string preset;                // "" if none was asked for
+  std::string out;                   // "" = make a name
+  std::optional<RunFolder> resumed;  // the run to continue
+  std::vector<std::string> notices;  // one line each, for the user
+};
+
+CommandSpec train_spec();
+
+// A new run: defaults, then --config, then --preset, then flags; later ones win. With --resume the settings of the run,
+// then flags, which must not contradict it. Checks everything that can be checked without data.
+// Throws: UsageError, IoError.
+TrainOptions read_train_options(const ParsedArguments& arguments);
+
+}  // namespace heddle::tools

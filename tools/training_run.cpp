@@ -1,0 +1,125 @@
+#include "tools/training_run.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+namespace heddle::tools {
+namespace {
+
+using Clock = Progress::Clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+}  // namespace
+
+int TrainingRun::run() {
+  checkpoint::TrainingState& state = parts_.trainer.state();
+  try {
+    while (state.epoch < parts_.settings.epochs) {
+      if (!train_epoch()) return stop_interrupted();
+      const Evaluation test = evaluate_epoch();
+      if (!test.finished) return stop_interrupted();
+      finish_epoch(test);
+    }
+  } catch (const NonFiniteLoss& error) {
+    progress_.clear();
+    fail_non_finite(error.what());
+  }
+  return 0;
+}
+
+bool TrainingRun::train_epoch() {
+  progress_.start_epoch();
+  parts_.trainer.start_epoch();
+  while (!parts_.interrupt.requested()) {
+    if (!parts_.trainer.train_step()) return true;
+    if (const auto now = Clock::now(); progress_.is_due(now)) show_progress(now);
+  }
+  return false;
+}
+
+Evaluation TrainingRun::evaluate_epoch() {
+  const Clock::time_point begin = Clock::now();
+  Evaluation test =
+      evaluate(parts_.trainer.model(), parts_.test, parts_.checkpoints.description().loader_options(), [this] {
+        if (const auto now = Clock::now(); progress_.is_due(now)) show_progress(now);
+        return !parts_.interrupt.requested();
+      });
+  evaluation_seconds_ = seconds_since(begin);
+  if (test.finished && !std::isfinite(test.metrics.loss())) {
+    throw NonFiniteLoss(fmt::format(
+        "the loss on the test images is NaN or infinite after epoch {}, step {}; the last "
+        "finite training loss was {:.6g}",
+        parts_.trainer.state().epoch + 1, parts_.trainer.state().step, parts_.trainer.sums().metrics.loss()));
+  }
+  return test;
+}
+
+void TrainingRun::finish_epoch(const Evaluation& test) {
+  checkpoint::TrainingState& state = parts_.trainer.state();
+  const EpochSums sums = parts_.trainer.sums();
+  const std::int64_t epoch = state.epoch + 1;
+  const bool best = !state.best_metric || test.metrics.accuracy() > *state.best_metric;
+  if (best) {
+    state.best_metric = test.metrics.accuracy();
+    state.best_epoch = epoch;
+  }
+  parts_.trainer.finish_epoch();
+  parts_.folder.append_metrics({{"epoch", epoch},
+                                {"step", state.step},
+                                {"train_loss", sums.metrics.loss()},
+                                {"train_accuracy", sums.metrics.accuracy()},
+                                {"test_loss", test.metrics.loss()},
+                                {"test_accuracy", test.metrics.accuracy()},
+                                {"seconds", sums.seconds},
+                                {"images_per_second", sums.images_per_second()},
+                                {"learning_rate", parts_.trainer.learning_rate()}});
+  const bool due = epoch % parts_.settings.checkpoint_every == 0 || epoch == parts_.settings.epochs;
+  if (due || best) parts_.checkpoints.save(parts_.trainer, best);
+  progress_.clear();
+  parts_.out.line(
+      fmt::format("epoch {}/{}  train loss {:.4f}  accuracy {:.2f}%  test loss {:.4f}  accuracy {:.2f}%{}  "
+                  "{:.2f} s  {:.0f} images/s  lr {:.4g}",
+                  epoch, parts_.settings.epochs, sums.metrics.loss(), sums.metrics.accuracy() * 100,
+                  test.metrics.loss(), test.metrics.accuracy() * 100, best ? " (best)" : "", sums.seconds,
+                  sums.images_per_second(), parts_.trainer.learning_rate()));
+}
+
+void TrainingRun::show_progress(Clock::time_point now) {
+  const checkpoint::TrainingState& state = parts_.trainer.state();
+  const EpochSums& sums = parts_.trainer.sums();
+  const std::int64_t batches = parts_.trainer.batches_per_epoch();
+  const double step_seconds = state.batch > 0 ? sums.seconds / static_cast<double>(state.batch) : 0.0;
+  const std::int64_t epochs_left = parts_.settings.epochs - state.epoch;
+  const auto steps_left = static_cast<double>(epochs_left * batches - state.batch);
+  progress_.update({.epoch = state.epoch + 1,
+                    .epochs = parts_.settings.epochs,
+                    .batch = state.batch,
+                    .batches = batches,
+                    .loss = sums.metrics.loss(),
+                    .accuracy = sums.metrics.accuracy(),
+                    .images_per_second = sums.images_per_second(),
+                    .seconds_left = steps_left * step_seconds + static_cast<double>(epochs_left) * evaluation_seconds_},
+                   now);
+}
+
+int TrainingRun::stop_interrupted() {
+  progress_.clear();
+  const std::string path = parts_.checkpoints.save(parts_.trainer, false);
+  const checkpoint::TrainingState& state = parts_.trainer.state();
+  parts_.out.line(
+      fmt::format("interrupted by {} in epoch {} after step {}: saved {}; continue with heddle train "
+                  "--resume {}",
+                  parts_.interrupt.signal_name(), state.epoch + 1, state.step, path, parts_.folder.path()));
+  return parts_.interrupt.exit_code();
+}
+
+void TrainingRun::fail_non_finite(const std::string& message) {
+  const std::string kept = parts_.checkpoints.newest();
+  throw NonFiniteLoss(
+      message + (kept.empty() ? "; no checkpoint had been written yet" : "; the last good checkpoint is " + kept));
+}
+
+}  // namespace heddle::tools
