@@ -140,12 +140,12 @@ int run_eval(CommandContext& context) {
     context.out.line(to_json(saved, data, result).dump(2, ' ', false, Json::error_handler_t::replace));
     return exit_code::kDone;
   }
-  context.out.line("checkpoint " + saved.path);
-  context.out.line("model      " + saved.description.model);
+  context.out.line("weights  " + saved.path);
+  context.out.line("model    " + saved.description.model);
   print_data(data, settings, context.out, context.err);
-  context.out.line(fmt::format("accuracy   {:.2f}% ({} of {} {} images)", result.metrics.accuracy() * 100,
+  context.out.line(fmt::format("accuracy {:.2f}% ({} of {} {} images)", result.metrics.accuracy() * 100,
                                result.metrics.correct(), result.metrics.samples(), part_name));
-  context.out.line(fmt::format("loss       {:.4f}", result.metrics.loss()));
+  context.out.line(fmt::format("loss     {:.4f}", result.metrics.loss()));
   print_classes(saved.description, result.confusion, context.out);
   print_confusion(saved.description, result.confusion, context.out);
   return exit_code::kDone;

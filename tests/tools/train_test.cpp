@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "tests/support/catch.h"
+#include "tests/support/child_process.h"
 #include "tests/tools/program.h"
 
 namespace heddle::test {
@@ -158,6 +159,21 @@ TEST_CASE("an output folder that cannot be used is refused before the first step
     const ProcessResult locked = heddle(small_training(folder.path(), folder / "locked/run"));
     CHECK(locked.exit_code == 1);
     CHECK(contains(locked.err, folder / "locked"));
+  }
+}
+
+TEST_CASE("memory that runs out is explained: device, bytes asked, in use, free, and what helps") {
+  if (kInstrumented) return;  // the address sanitizer needs terabytes of address space
+  const TempFolder folder;
+  ProcessOptions options;
+  options.arguments = {"-c", "ulimit -v 500000; exec " + heddle_path() +
+                                 " train --model lenet-d2l --dataset synthetic --batch-size 6000 --threads 1 --out " +
+                                 (folder / "run")};
+  const ProcessResult result = Process("/bin/sh", options).wait();
+  INFO(result.err);
+  CHECK(result.exit_code == 1);
+  for (const char* part : {"out of memory on cpu", "asked for", "in use", "free of", "smaller batch size"}) {
+    CHECK(contains(result.err, part));
   }
 }
 
