@@ -83,9 +83,9 @@ class Backend {
   virtual void linear_backward_data(const Tensor& dy, const Tensor& w, const Tensor& relu_mask, Tensor& dx,
                                     WriteMode mode) = 0;
   virtual void linear_backward_weight(const Tensor& x, const Tensor& dy, Tensor& dw, Tensor* db, WriteMode mode) = 0;
-  // Max pooling; relu: of max(0, x). argmax: y's shape, u8 if kernel_h*kernel_w <= 255 else i32: position inside the
-  // window (row * kernel_w + column), or undefined when no gradient is wanted. With relu, a window whose maximum is <=
-  // 0 gives 0 and the backward call passes it no gradient. NaN wins.
+  // Max pooling; relu: of max(0, x). argmax: y's shape, u8 if kernel_h*kernel_w <= 255 else i32: row * kernel_w +
+  // column of the window's first maximum, or undefined if no gradient is wanted. With relu, a window whose maximum is
+  // <= 0 gives 0 and passes no gradient back, and its argmax is the backend's own matter. NaN wins.
   virtual void max_pool2d_forward(const Tensor& x, const Pool2dParams& params, bool relu, Tensor& y,
                                   Tensor& argmax) = 0;
   // y: the forward result if relu was set, else undefined.

@@ -1,4 +1,5 @@
 // Element-wise primitives against the references.
+#include <cmath>
 #include <limits>
 
 #include "engine/backend/backend.h"
@@ -137,11 +138,7 @@ TEST_CASE("binary operations broadcast both ways") {
                      .inputs = {exact_input(integer_array(a, 1, 5, 3)), exact_input(integer_array(b, 1, 4, 4))},
                      .outputs = {{y, compares ? std::optional(DType::u8) : std::nullopt}},
                      .call = [&](auto& in, auto& out, WriteMode) { cpu().binary(op, in[0], in[1], out[0]); },
-                     .reference =
-                         [&](const Arrays& in) {
-                           Array r = reference::binary(op, in[0], in[1]);
-                           return Arrays{std::move(r)};
-                         },
+                     .reference = [&](const Arrays& in) { return Arrays{reference::binary(op, in[0], in[1])}; },
                      .dtypes = floats_only ? kFloats
                                : op == BinaryOp::sub
                                    ? std::vector{DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64}

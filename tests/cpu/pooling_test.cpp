@@ -1,4 +1,5 @@
 // Pooling against the references, and the numbers of its geometry.
+#include <cmath>
 #include <limits>
 
 #include "engine/backend/backend.h"
@@ -204,7 +205,7 @@ TEST_CASE("adaptive windows are those of the definition") {
   CHECK(compare(array_of(dx), expected, 1e-6) == "");
 }
 
-TEST_CASE("a NaN wins its pooling windows, and so does minus infinity alone") {
+TEST_CASE("a NaN wins its pooling windows, and a window of minus infinity keeps it") {
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
   for (const std::int64_t channels : {1, 3, 16}) {
     for (const DType dtype : {DType::f32, DType::f64}) {

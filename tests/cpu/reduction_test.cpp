@@ -1,4 +1,5 @@
 // Reductions and argmax against the references.
+#include <cmath>
 #include <limits>
 
 #include "engine/backend/backend.h"
@@ -22,15 +23,15 @@ TEST_CASE("reductions over any dimensions agree with the reference") {
   const std::pair<Shape, std::vector<std::uint32_t>> cases[] = {{{}, {0}},
                                                                 {{1}, {0, 1}},
                                                                 {{129}, {1}},
-                                                                {{100003}, {1}},
+                                                                {{40003}, {1}},
                                                                 {{5, 7}, {0, 1, 2, 3}},
                                                                 {{3000, 6}, {1, 2}},
                                                                 {{2000, 20}, {1}},
                                                                 {{30, 900}, {1, 2, 3}},
                                                                 {{7, 1, 5}, {1, 4, 5, 7}},
                                                                 {{6, 5, 4, 3}, {1, 2, 5, 6, 7, 8, 9, 10, 13, 14, 15}},
-                                                                {{9, 30, 40, 17}, {7, 6, 8, 13}},
-                                                                {{2, 3, 2, 3, 2, 3, 2, 3}, {0x55, 0xaa, 0x0f, 0x81}}};
+                                                                {{5, 20, 23, 17}, {7, 6, 8, 13}},
+                                                                {{2, 3, 2, 3, 2, 1, 2, 3}, {0x55, 0xaa, 0x0f, 0x81}}};
   for (const auto& [shape, masks] : cases) {
     for (const std::uint32_t mask : masks) {
       for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::mean, ReduceKind::max, ReduceKind::min}) {
@@ -87,8 +88,7 @@ TEST_CASE("a NaN wins max, min and argmax") {
     Tensor y = Tensor::empty({3}), index = Tensor::empty({3}, DType::i64);
     for (const ReduceKind kind : {ReduceKind::max, ReduceKind::min}) {
       cpu().reduce(kind, tensor_of(x), 1, y, WriteMode::store);
-      CHECK(compare(array_of(y).values[1] != array_of(y).values[1] ? Array({1}, 1) : Array({1}, 0.0), Array({1}, 1),
-                    0) == "");
+      CHECK(std::isnan(array_of(y)[1]));
       CHECK(array_of(y)[0] == reference::reduce(kind, x, 1)[0]);
     }
     cpu().argmax(tensor_of(x), 0, index);

@@ -1,4 +1,5 @@
 // Softmax and cross-entropy against the references, and cross-entropy at its edges.
+#include <cmath>
 #include <limits>
 
 #include "engine/backend/backend.h"
