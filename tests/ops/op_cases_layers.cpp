@@ -13,7 +13,7 @@ using Variables = std::vector<Variable>;
 Array sum_of(const Array& x, double divisor = 1) {
   double sum = 0;
   for (const double value : x.values) sum += value;
-  return Array(Shape{}, {sum / divisor});
+  return Array(Shape{}, sum / divisor);
 }
 
 void add_convolutions(std::vector<OpCase>& rows) {
