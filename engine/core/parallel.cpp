@@ -1,5 +1,5 @@
-// OpenMP is used here and nowhere else in the engine: oneDNN brings the same runtime, and one pool of threads that spin
-// is enough for two cores. All OpenMP settings are passed per region, so the host program's own stay as they are.
+// OpenMP is only asked whether the host program is inside a parallel region: loops run on the engine's own helper
+// threads (see thread_pool.h for why), and the host program's OpenMP settings stay as they are.
 #include "engine/core/parallel.h"
 
 #include <omp.h>
@@ -8,10 +8,11 @@
 #include <atomic>
 #include <cstdlib>
 #include <exception>
-#include <vector>
+#include <mutex>
 
 #include "engine/core/cpu_count.h"
 #include "engine/core/error.h"
+#include "engine/core/thread_pool.h"
 
 namespace heddle {
 namespace {
@@ -22,11 +23,11 @@ struct Default {
 
   Default() {
     if (const char* text = std::getenv("OMP_NUM_THREADS"); text != nullptr && std::atoi(text) > 0) {
-      count = std::atoi(text);
+      count = std::min(std::atoi(text), ThreadPool::kMaxParts);
       source = "OMP_NUM_THREADS";
       return;
     }
-    count = affinity_cpu_count();
+    count = std::min(affinity_cpu_count(), ThreadPool::kMaxParts);
     if (const int quota = quota_cpu_count(); quota < count) {
       count = quota;
       source = "cgroup quota";
@@ -43,6 +44,34 @@ std::atomic<int> program_threads{0};  // 0: the default
 thread_local int thread_limit = 0;    // 0: the program's
 thread_local bool inside_body = false;
 
+// One call of parallel_for.
+struct Loop {
+  std::int64_t n;
+  int parts;
+  detail::RangeFunction function;
+  void* context;
+  std::mutex mutex = {};  // guards the two below
+  std::exception_ptr error = {};
+  int error_part = 0;
+
+  void run(int part) noexcept {
+    const std::int64_t each = n / parts, rest = n % parts;
+    const std::int64_t begin = part * each + std::min<std::int64_t>(part, rest);
+    const bool outer = inside_body;
+    inside_body = true;
+    try {
+      function(context, begin, begin + each + (part < rest ? 1 : 0), part);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!error || part < error_part) {
+        error = std::current_exception();
+        error_part = part;
+      }
+    }
+    inside_body = outer;
+  }
+};
+
 }  // namespace
 
 int default_num_threads() noexcept { return defaults().count; }
@@ -55,12 +84,14 @@ int num_threads() noexcept {
 }
 
 void set_num_threads(int n) {
-  HEDDLE_CHECK(n >= 1 && n <= 4096, "number of threads is ", n, "; it must be between 1 and 4096");
+  HEDDLE_CHECK(n >= 1 && n <= ThreadPool::kMaxParts, "number of threads is ", n, "; it must be between 1 and ",
+               ThreadPool::kMaxParts);
   program_threads.store(n, std::memory_order_relaxed);
 }
 
 ThreadLimit::ThreadLimit(int n) : previous_(thread_limit) {
-  HEDDLE_CHECK(n >= 1, "thread limit is ", n, "; it must be at least 1");
+  HEDDLE_CHECK(n >= 1 && n <= ThreadPool::kMaxParts, "thread limit is ", n, "; it must be between 1 and ",
+               ThreadPool::kMaxParts);
   thread_limit = n;
 }
 
@@ -79,27 +110,15 @@ void parallel_ranges(std::int64_t n, std::int64_t grain, RangeFunction function,
   const int parts = parallel_parts(n, grain);
   if (parts == 0) return;
   if (parts == 1) return function(context, 0, n, 0);
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(parts));
-  const auto run = [&](int part) noexcept {
-    const std::int64_t each = n / parts, rest = n % parts;
-    const std::int64_t begin = part * each + std::min<std::int64_t>(part, rest);
-    const bool outer = inside_body;
-    inside_body = true;
-    try {
-      function(context, begin, begin + each + (part < rest ? 1 : 0), part);
-    } catch (...) {
-      errors[static_cast<std::size_t>(part)] = std::current_exception();
-    }
-    inside_body = outer;
-  };
-#pragma omp parallel num_threads(parts)
-  {
-    // The runtime may give fewer threads than asked for (nested regions, thread limits): the parts stay the same.
-    for (int part = omp_get_thread_num(); part < parts; part += omp_get_num_threads()) run(part);
+  Loop loop{.n = n, .parts = parts, .function = function, .context = context};
+  if (omp_in_parallel() != 0) {
+    // The host program is using its processors already.
+    for (int part = 0; part < parts; ++part) loop.run(part);
+  } else {
+    ThreadPool::local().run(
+        parts, [](void* context_of_part, int part) { static_cast<Loop*>(context_of_part)->run(part); }, &loop);
   }
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  if (loop.error) std::rethrow_exception(loop.error);
 }
 
 }  // namespace detail

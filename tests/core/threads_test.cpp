@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -235,4 +236,102 @@ TEST_CASE("a ThreadLimit holds for its thread while it lives") {
   CHECK(num_threads() == usual);
   CHECK_THROWS_AS(ThreadLimit(0), InvalidArgument);
   CHECK_THROWS_WITH(set_num_threads(0), "number of threads is 0; it must be between 1 and 4096");
+}
+
+TEST_CASE("every part of a loop runs once, whatever the number of threads") {
+  for (const int threads : {1, 2, 3, 8, 50}) {
+    const ThreadLimit guard(threads);
+    for (int repeat = 0; repeat < 300; ++repeat) {
+      std::vector<int> visits(97, 0);
+      std::vector<int> parts(static_cast<std::size_t>(threads), 0);
+      parallel_for(97, 1, [&](std::int64_t begin, std::int64_t end, int part) {
+        ++parts[static_cast<std::size_t>(part)];
+        for (std::int64_t i = begin; i < end; ++i) ++visits[static_cast<std::size_t>(i)];
+      });
+      REQUIRE(visits == std::vector<int>(97, 1));
+      REQUIRE(parts == std::vector<int>(static_cast<std::size_t>(threads), 1));
+    }
+  }
+}
+
+TEST_CASE("loops of several host threads run side by side") {
+  std::vector<std::int64_t> sums(4);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < sums.size(); ++t) {
+    threads.emplace_back([&sums, t] {
+      const ThreadLimit guard(3);
+      for (int repeat = 0; repeat < 500; ++repeat) {
+        std::vector<std::int64_t> partial(3);
+        parallel_for(3000, 1, [&](std::int64_t begin, std::int64_t end, int part) {
+          for (std::int64_t i = begin; i < end; ++i) partial[static_cast<std::size_t>(part)] += i;
+        });
+        sums[t] += partial[0] + partial[1] + partial[2];
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(sums == std::vector<std::int64_t>(4, std::int64_t{500} * 3000 * 2999 / 2));
+}
+
+TEST_CASE("the exception of the lowest part comes home, and the next loop works") {
+  const ThreadLimit guard(3);
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    CHECK_THROWS_WITH(parallel_for(3, 1,
+                                   [](std::int64_t, std::int64_t, int part) {
+                                     if (part > 0) throw InvalidArgument(join_text("part ", part));
+                                   }),
+                      "part 1");
+  }
+  int count = 0;
+  parallel_for(1, 1, [&](std::int64_t, std::int64_t) { ++count; });
+  CHECK(count == 1);
+}
+
+TEST_CASE("a loop inside a loop runs on its thread") {
+  const ThreadLimit guard(2);
+  std::vector<int> inner(2);
+  parallel_for(2, 1, [&](std::int64_t, std::int64_t, int part) {
+    parallel_for(100, 1, [&](std::int64_t begin, std::int64_t end) {
+      inner[static_cast<std::size_t>(part)] += static_cast<int>(end - begin) == 100 ? 1 : 100;
+    });
+  });
+  CHECK(inner == std::vector<int>{1, 1});
+}
+
+TEST_CASE("the helpers of a thread end with it") {
+  std::thread([] {
+    const ThreadLimit guard(4);
+    parallel_for(4, 1, [](std::int64_t, std::int64_t) {});
+  }).join();
+  const std::size_t before = threads_of_process();
+  for (int i = 0; i < 20; ++i) {
+    std::thread([] {
+      const ThreadLimit guard(4);
+      parallel_for(4, 1, [](std::int64_t, std::int64_t) {});
+    }).join();
+  }
+  std::size_t now = threads_of_process();
+  for (int wait = 0; wait < 500 && now > before; ++wait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    now = threads_of_process();
+  }
+  CHECK(now <= before);
+}
+
+TEST_CASE("a forked child, which has no helpers, computes alone") {
+  const ThreadLimit guard(3);
+  const auto sum = [] {
+    std::vector<std::int64_t> partial(3);
+    parallel_for(1000, 1, [&](std::int64_t begin, std::int64_t end, int part) {
+      for (std::int64_t i = begin; i < end; ++i) partial[static_cast<std::size_t>(part)] += i;
+    });
+    return partial[0] + partial[1] + partial[2];
+  };
+  CHECK(sum() == 499500);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) ::_exit(sum() == 499500 ? 0 : 1);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
 }
