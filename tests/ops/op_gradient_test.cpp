@@ -3,6 +3,7 @@
 
 #include "engine/autograd/backward.h"
 #include "engine/autograd/grad_check.h"
+#include "engine/core/parallel.h"
 #include "engine/ops/ops.h"
 #include "tests/ops/op_cases.h"
 #include "tests/ops/op_test_support.h"
@@ -59,6 +60,7 @@ std::vector<double> gradients(const OpCase& row, DType dtype, Device device, int
 }  // namespace
 
 TEST_CASE("gradients of every op agree with differences") {
+  const ThreadLimit one_thread(1);  // thousands of tiny calls: threads would only wait for each other
   for (const OpCase& row : op_cases()) {
     if (!row.differentiable) continue;
     const Inputs inputs(row, DType::f64, Device::cpu());

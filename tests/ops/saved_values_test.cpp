@@ -10,20 +10,19 @@ using namespace heddle::testing;
 
 namespace {
 using List = std::vector<double>;
-const List kSigmoidGradient{0.1966119, 0.1049936, 0.0451767};
-
 void overwrite(Tensor view) { backend_for(view.device()).fill(view, 7.0); }
 }  // namespace
+
+TEST_CASE("an unchanged result gives the true gradient") {
+  Variable x = leaf({3}, {1, 2, 3});
+  backward(ops::sum(ops::sigmoid(x)));
+  CHECK(differs(list(x.grad()), {0.1966119, 0.1049936, 0.0451767}, 1e-6, 0) == "");
+}
 
 TEST_CASE("a changed result that the backward pass needs is an error that names the op") {
   Variable x = leaf({3}, {1, 2, 3});
   const Variable o = ops::sigmoid(x);
   const Variable loss = ops::sum(o);
-  SECTION("nothing changed") {
-    backward(loss);
-    CHECK(differs(list(x.grad()), kSigmoidGradient, 1e-6, 0) == "");
-    return;
-  }
   SECTION("through the variable") { overwrite(Variable(o).mutable_data()); }
   SECTION("through a detached alias") { overwrite(o.detach().mutable_data()); }
   SECTION("through a slice of the tensor") { overwrite(o.data().narrow(1, 1)); }
