@@ -127,6 +127,7 @@ int train(TrainOptions& options, CommandContext& context) {
   if (!resumes && options.out.empty()) options.out = new_run_path(options.settings.model, options.settings.dataset);
   RunFolder folder = resumes ? std::move(*options.resumed) : RunFolder::create(options.out);
   CheckpointStore checkpoints(folder.checkpoints_path(), options.settings, description);
+  std::string announcement = "run      " + folder.path();
   if (resumes) {
     const Json before = folder.read_description();
     check_same_data(before, run["data"], folder.path());
@@ -139,12 +140,12 @@ int train(TrainOptions& options, CommandContext& context) {
     run["resumed"] = before.value("resumed", Json::array());
     run["resumed"].push_back(time_now());
     folder.drop_metrics_after(trainer.state().epoch);
-    context.out.line(fmt::format("resume   {} from epoch {}, step {}", folder.path(), trainer.state().epoch + 1,
-                                 trainer.state().step));
-  } else {
-    context.out.line("run      " + folder.path());
+    announcement = fmt::format("resume   {} from epoch {}, step {}", folder.path(), trainer.state().epoch + 1,
+                               trainer.state().step);
   }
+  // Announced when it can be resumed: whatever happens from here on, --resume finds its description.
   folder.write_description(run);
+  context.out.line(announcement);
   TrainingRun loop({.settings = options.settings,
                     .trainer = trainer,
                     .test = test_set,
