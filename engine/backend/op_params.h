@@ -95,17 +95,18 @@ struct AdamParams {
   bool decoupled = false;  // AdamW: the decay acts on the weight, not on the gradient
 };
 
-// From resident uint8 images to a normalised batch: y = x * scale[c] + shift[c], after augmentation. Augmentation depends
-// on seed, epoch and the image's index only: with the words r = philox_block(seed, index, epoch | 1 << 63) and
+// From resident uint8 images to a normalised batch: y = x * scale[c] + shift[c], after augmentation. Augmentation
+// depends on seed, epoch and the image's index only: with the words r = philox_block(seed, index, epoch | 1 << 63) and
 // s = 2 * random_crop + 1, pixel (h, w) of the result is pixel (h + (r[1] * s >> 32) - random_crop,
 // w' + (r[2] * s >> 32) - random_crop) of the image, where w' = width - 1 - w if random_flip and r[0] is odd, else w.
 struct GatherImagesParams {
   static constexpr int kMaxChannels = 4;
   std::array<float, kMaxChannels> scale{1.f / 255, 1.f / 255, 1.f / 255, 1.f / 255};
   std::array<float, kMaxChannels> shift{};
-  bool random_flip = false;      // left-right, probability 1/2
-  std::int64_t random_crop = 0;  // shift by up to this many pixels each way; outside the image pixels are 0 (before scale)
-  std::uint64_t seed = 0;        // with epoch and the image's index it decides the augmentation
+  bool random_flip = false;  // left-right, probability 1/2
+  std::int64_t random_crop =
+      0;                   // shift by up to this many pixels each way; outside the image pixels are 0 (before scale)
+  std::uint64_t seed = 0;  // with epoch and the image's index it decides the augmentation
   std::uint64_t epoch = 0;
 };
 

@@ -36,9 +36,9 @@ void parallel_ranges(std::int64_t n, std::int64_t grain, RangeFunction function,
 // Parts that parallel_for(n, grain, ..) will cut [0,n) into: at most num_threads(), each of at least grain elements.
 int parallel_parts(std::int64_t n, std::int64_t grain) noexcept;
 
-// Calls body(begin, end) or body(begin, end, part) on consecutive ranges that cover [0,n), as many as threads, and returns
-// when all are done. The cut depends on n, grain and num_threads() only. Inside a body it runs serially. An exception
-// of a body is thrown again here (the lowest part's).
+// Calls body(begin, end) or body(begin, end, part) on consecutive ranges that cover [0,n), as many as threads, and
+// returns when all are done. The cut depends on n, grain and num_threads() only. Inside a body it runs serially. An
+// exception of a body is thrown again here (the lowest part's).
 template <class Body>
 void parallel_for(std::int64_t n, std::int64_t grain, Body&& body) {
   using Fn = std::remove_reference_t<Body>;

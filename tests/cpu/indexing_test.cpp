@@ -30,7 +30,8 @@ TEST_CASE("permute agrees with the reference") {
                                                       {{33, 17, 18, 5}, {2, 0, 3, 1}},
                                                       {{2, 1, 3, 1, 2, 1, 3, 2}, {7, 6, 5, 4, 3, 2, 1, 0}},
                                                       {{2, 3, 2, 3, 2, 3, 2, 3}, {1, 0, 3, 2, 5, 4, 7, 6}}};
-  for (const auto& [shape, perm] : cases) {
+  for (const auto& [shape, order] : cases) {
+    const auto& perm = order;  // clang 14 cannot capture a structured binding
     const Shape y = reference::permute(Array(shape), perm).shape;
     expect_parity({.name = join_text("permute ", shape, " to ", y),
                    .inputs = {random_input(shape, 0, 99)},
