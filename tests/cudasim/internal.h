@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "cudasim.h"
+#include "tests/cudasim/cudasim.h"
 
 namespace cudasim {
 
