@@ -12,6 +12,8 @@ class CpuRuntime final : public DeviceRuntime {
   void* allocate(std::size_t nbytes) override;
   void deallocate(void* data, std::size_t nbytes) noexcept override;
   MemoryInfo memory_info() const override;
+  void* allocate_mapped(std::size_t nbytes) override;
+  void deallocate_mapped(void* data, std::size_t nbytes) noexcept override;
   void copy_async(void* destination, Device destination_device, const void* source, Device source_device,
                   std::size_t nbytes, Stream stream) override;
   void fill_async(void* destination, unsigned char value, std::size_t nbytes, Stream stream) override;
@@ -19,6 +21,7 @@ class CpuRuntime final : public DeviceRuntime {
   void destroy_stream(Stream) noexcept override {}
   Event record(Stream) override { return {}; }
   void wait(Stream, const Event&) override {}
+  bool is_done(Stream) override { return true; }
   void synchronize(Stream) override {}
 };
 

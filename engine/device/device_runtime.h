@@ -35,6 +35,12 @@ class DeviceRuntime {
   virtual void deallocate(void* data, std::size_t nbytes) noexcept = 0;
   virtual MemoryInfo memory_info() const = 0;
 
+  // Host memory that the device too reads and writes, at the same address and without a copy (pinned and mapped); for
+  // small things that a running step tells the host. Aligned to 64 bytes, zeroed. Throws: OutOfMemory, DeviceError.
+  virtual void* allocate_mapped(std::size_t nbytes) = 0;
+  // No queued work may use it any more.
+  virtual void deallocate_mapped(void* data, std::size_t nbytes) noexcept = 0;
+
   // Copies nbytes in stream order; one side is this device, the other this device or the CPU. Host memory that is not
   // pinned is safe to reuse on return. Does not wait for the copy otherwise.
   virtual void copy_async(void* destination, Device destination_device, const void* source, Device source_device,
@@ -47,6 +53,8 @@ class DeviceRuntime {
   virtual Event record(Stream stream) = 0;
   // Work queued on stream from now on runs after event. Does not block the host.
   virtual void wait(Stream stream, const Event& event) = 0;
+  // True if all work queued on the stream is done. Does not block. Throws: DeviceError if some of it failed.
+  virtual bool is_done(Stream stream) = 0;
   // Blocks the host until all work of the stream is done. Throws: DeviceError if some of it failed.
   virtual void synchronize(Stream stream) = 0;
 };
