@@ -6,10 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <new>
 #include <string>
-
-#include "engine/core/error.h"
 
 namespace heddle {
 namespace {
@@ -49,15 +46,6 @@ void* CpuRuntime::allocate(std::size_t nbytes) {
 }
 
 void CpuRuntime::deallocate(void* data, std::size_t nbytes) noexcept { ::munmap(data, nbytes); }
-
-void* CpuRuntime::allocate_mapped(std::size_t nbytes) {
-  void* const data = ::operator new (nbytes, std::align_val_t{64}, std::nothrow);
-  if (data == nullptr) throw OutOfMemory(join_text("out of memory on cpu: asked for ", nbytes, " bytes"), nbytes);
-  std::memset(data, 0, nbytes);
-  return data;
-}
-
-void CpuRuntime::deallocate_mapped(void* data, std::size_t) noexcept { ::operator delete (data, std::align_val_t{64}); }
 
 MemoryInfo CpuRuntime::memory_info() const {
   return {.free_nbytes = meminfo_nbytes("MemAvailable"), .total_nbytes = meminfo_nbytes("MemTotal")};

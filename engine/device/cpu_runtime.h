@@ -12,8 +12,6 @@ class CpuRuntime final : public DeviceRuntime {
   void* allocate(std::size_t nbytes) override;
   void deallocate(void* data, std::size_t nbytes) noexcept override;
   MemoryInfo memory_info() const override;
-  void* allocate_mapped(std::size_t nbytes) override;
-  void deallocate_mapped(void* data, std::size_t nbytes) noexcept override;
   void copy_async(void* destination, Device destination_device, const void* source, Device source_device,
                   std::size_t nbytes, Stream stream) override;
   void fill_async(void* destination, unsigned char value, std::size_t nbytes, Stream stream) override;

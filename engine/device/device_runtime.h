@@ -21,6 +21,15 @@ struct Event {
   std::shared_ptr<void> handle;
 };
 
+// Host memory that a device reaches by itself, so that kernels can report to the host without a copy. Freed with the
+// last copy of `owner`.
+struct HostBuffer {
+  std::shared_ptr<void> owner;
+  void* host = nullptr;    // for the host
+  void* device = nullptr;  // the same bytes, for kernels
+  std::size_t nbytes = 0;
+};
+
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -34,12 +43,9 @@ class DeviceRuntime {
   virtual void* allocate(std::size_t nbytes) = 0;
   virtual void deallocate(void* data, std::size_t nbytes) noexcept = 0;
   virtual MemoryInfo memory_info() const = 0;
-
-  // Host memory that the device too reads and writes, at the same address and without a copy (pinned and mapped); for
-  // small things that a running step tells the host. Aligned to 64 bytes, zeroed. Throws: OutOfMemory, DeviceError.
-  virtual void* allocate_mapped(std::size_t nbytes) = 0;
-  // No queued work may use it any more.
-  virtual void deallocate_mapped(void* data, std::size_t nbytes) noexcept = 0;
+  // Zero-filled host memory, aligned to at least 64 bytes, which all devices of this kind reach; page-locked on a GPU,
+  // so that copies from and to it do not wait. Throws: OutOfMemory, DeviceError.
+  virtual HostBuffer allocate_host(std::size_t nbytes);
 
   // Copies nbytes in stream order; one side is this device, the other this device or the CPU. Host memory that is not
   // pinned is safe to reuse on return. Does not wait for the copy otherwise.

@@ -43,8 +43,6 @@ class OtherDevice final : public DeviceRuntime {
   void* allocate(std::size_t nbytes) override { return std::aligned_alloc(256, (nbytes + 255) / 256 * 256); }
   void deallocate(void* data, std::size_t) noexcept override { std::free(data); }
   MemoryInfo memory_info() const override { return {1u << 30, 1u << 30}; }
-  void* allocate_mapped(std::size_t nbytes) override { return allocate(nbytes); }
-  void deallocate_mapped(void* data, std::size_t nbytes) noexcept override { deallocate(data, nbytes); }
   void copy_async(void* to, Device, const void* from, Device, std::size_t nbytes, Stream) override {
     if (nbytes != 0) std::memcpy(to, from, nbytes);
   }
