@@ -8,16 +8,6 @@ namespace {
 
 }  // namespace
 
-void CudaBackend::fill(Tensor&, double) { refuse("fill"); }
-void CudaBackend::cast(const Tensor&, Tensor&) { refuse("cast"); }
-void CudaBackend::axpy(double, const Tensor&, Tensor&) { refuse("axpy"); }
-void CudaBackend::unary(UnaryOp, const Tensor&, double, double, Tensor&) { refuse("unary"); }
-void CudaBackend::unary_backward(UnaryOp, const Tensor&, const Tensor&, const Tensor&, double, double, Tensor&,
-                                 WriteMode) {
-  refuse("unary_backward");
-}
-void CudaBackend::binary(BinaryOp, const Tensor&, const Tensor&, Tensor&) { refuse("binary"); }
-void CudaBackend::where(const Tensor&, const Tensor&, const Tensor&, Tensor&) { refuse("where"); }
 void CudaBackend::permute(const Tensor&, std::span<const int>, Tensor&) { refuse("permute"); }
 void CudaBackend::copy_range(const Tensor&, std::int64_t, Tensor&, std::int64_t, int, std::int64_t, WriteMode) {
   refuse("copy_range");
