@@ -5,13 +5,15 @@
 #include "engine/device/device_runtime.h"
 #include "kernels/cuda/cublas_gemm.h"
 #include "kernels/cuda/cudnn_graph.h"
+#include "kernels/cuda/split_tickets.h"
 
 namespace heddle::cuda {
 
 CudaBackend::CudaBackend(int index)
     : device_(Device::cuda(index)),
       gemm_(std::make_unique<CublasGemm>(index)),
-      graphs_(std::make_unique<CudnnGraphs>(index)) {}
+      graphs_(std::make_unique<CudnnGraphs>(index)),
+      tickets_(std::make_unique<SplitTickets>(device_)) {}
 
 CudaBackend::~CudaBackend() = default;
 

@@ -15,6 +15,7 @@ namespace heddle::cuda {
 
 class CublasGemm;   // cublas_gemm.h, the only file that knows cuBLAS
 class CudnnGraphs;  // cudnn_graph.h, the only file that knows cuDNN
+class SplitTickets;
 
 class CudaBackend final : public Backend {
  public:
@@ -93,6 +94,7 @@ class CudaBackend final : public Backend {
   Device device_;
   std::unique_ptr<CublasGemm> gemm_;
   std::unique_ptr<CudnnGraphs> graphs_;
+  std::unique_ptr<SplitTickets> tickets_;
 };
 
 }  // namespace heddle::cuda

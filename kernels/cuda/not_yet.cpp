@@ -18,27 +18,6 @@ void CudaBackend::gather(const Tensor&, int, const Tensor&, Tensor&) { refuse("g
 void CudaBackend::scatter_add(const Tensor&, int, const Tensor&, Tensor&) { refuse("scatter_add"); }
 void CudaBackend::reduce(ReduceKind, const Tensor&, std::uint32_t, Tensor&, WriteMode) { refuse("reduce"); }
 void CudaBackend::argmax(const Tensor&, int, Tensor&) { refuse("argmax"); }
-void CudaBackend::matmul(const Tensor&, const Tensor&, const MatmulParams&, Tensor&, WriteMode) { refuse("matmul"); }
-void CudaBackend::linear_forward(const Tensor&, const Tensor&, const Tensor&, bool, Tensor&) {
-  refuse("linear_forward");
-}
-void CudaBackend::linear_backward_data(const Tensor&, const Tensor&, const Tensor&, Tensor&, WriteMode) {
-  refuse("linear_backward_data");
-}
-void CudaBackend::linear_backward_weight(const Tensor&, const Tensor&, Tensor&, Tensor*, WriteMode) {
-  refuse("linear_backward_weight");
-}
-void CudaBackend::conv2d_forward(const Tensor&, const Tensor&, const Tensor&, const Conv2dParams&, bool, Tensor&) {
-  refuse("conv2d_forward");
-}
-void CudaBackend::conv2d_backward_data(const Tensor&, const Tensor&, const Conv2dParams&, const Tensor&, Tensor&,
-                                       WriteMode) {
-  refuse("conv2d_backward_data");
-}
-void CudaBackend::conv2d_backward_weight(const Tensor&, const Tensor&, const Conv2dParams&, Tensor&, Tensor*,
-                                         WriteMode) {
-  refuse("conv2d_backward_weight");
-}
 void CudaBackend::max_pool2d_forward(const Tensor&, const Pool2dParams&, bool, Tensor&, Tensor&) {
   refuse("max_pool2d_forward");
 }
