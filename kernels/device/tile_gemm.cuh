@@ -244,7 +244,7 @@ __device__ inline void gemm_write(const GemmOutput<T>& out, int row, int column,
 // One block computes one tile, or with splits its part of the sums of one. Grid: tiles, splits, batch or groups; 256
 // threads. Every element of A is read once per column of tiles, of B once per row of tiles. Deterministic.
 template <class Tile, class T, class A, class B>
-__global__ void __launch_bounds__(kGemmThreads, 2)
+__global__ void __launch_bounds__(kGemmThreads, 3)
     tile_gemm_kernel(A a, B b, GemmOutput<T> out, GemmSizes sizes, GemmSplit split) {
   const int tile_columns = (sizes.columns + Tile::kColumns - 1) / Tile::kColumns;
   const int z = static_cast<int>(blockIdx.z), tile = static_cast<int>(blockIdx.x);
