@@ -130,6 +130,9 @@ CUDASIM_API void clear_failures();
 // know how many calls there are, then once per call with that call failing.
 CUDASIM_API std::int64_t calls_made();
 
+// What the simulator last reported on standard error about a fault that it answered with an error code.
+CUDASIM_API std::string last_report();
+
 // One thing that is still alive: "stream", "event", "graph", "graph exec", "memory pool", "device memory",
 // "pinned memory", "registered memory", or a library's own handle.
 struct Leak {

@@ -55,13 +55,14 @@ CUDASIM_API cudaError_t enqueue(cudaStream_t stream, const char* name, OpKind ki
                                 std::function<void()> body);
 
 // One collective operation of several ranks: its body runs once, when every participant's operation is queued and
-// ready.
+// ready. The body may view what any participant declared.
 class Collective;
 CUDASIM_API std::shared_ptr<Collective> make_collective(int participants, std::function<void()> body);
-// Queues one participant's operation; after all are there the collective can run. A rank that never comes ends the
-// process with a report after the peer deadline; a wait that can never end does so at once. Cannot be captured.
+// Queues one participant's operation. join is called when the operation is queued (at each launch of the graph, if it
+// is captured) and returns the collective that it takes part in: the communicator's next one. A rank that never comes
+// ends the process with a report after the peer deadline; ranks that can never meet do so at once.
 CUDASIM_API cudaError_t enqueue_collective(cudaStream_t stream, const char* name, std::vector<Access> accesses,
-                                           std::shared_ptr<Collective> collective);
+                                           std::function<std::shared_ptr<Collective>()> join);
 
 // Address at which simulator code may read (or, with write, change) device memory: for bodies of operations only.
 // The range must lie inside an access that the running operation declared, and its memory must still be alive;
