@@ -15,7 +15,7 @@ void zip(const Tensor& a, const Tensor& b, Tensor& y, F f) {
   const T* const pa = data_of<T>(a);
   const T* const pb = data_of<T>(b);
   R* const py = data_of<R>(y);
-  const BroadcastPlan<2> plan(y.shape(), {&a.shape(), &b.shape()});
+  const BroadcastDims<2> plan(y.shape(), {&a.shape(), &b.shape()});
   const std::int64_t step_a = plan.steps[0][0], step_b = plan.steps[1][0];
   parallel_for(plan.numel, kGrain, [&](std::int64_t begin, std::int64_t end) {
     for_each_run(plan, begin, end, [&](std::int64_t at, const std::array<std::int64_t, 2>& offset, std::int64_t n) {
@@ -98,7 +98,7 @@ void CpuBackend::where(const Tensor& condition, const Tensor& a, const Tensor& b
     const T* const pa = data_of<T>(a);
     const T* const pb = data_of<T>(b);
     T* const py = data_of<T>(y);
-    const BroadcastPlan<3> plan(y.shape(), {&condition.shape(), &a.shape(), &b.shape()});
+    const BroadcastDims<3> plan(y.shape(), {&condition.shape(), &a.shape(), &b.shape()});
     const std::int64_t sc = plan.steps[0][0], sa = plan.steps[1][0], sb = plan.steps[2][0];
     parallel_for(plan.numel, kGrain, [&](std::int64_t begin, std::int64_t end) {
       for_each_run(plan, begin, end, [&](std::int64_t at, const std::array<std::int64_t, 3>& offset, std::int64_t n) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "engine/core/merged_dims.h"
 #include "engine/core/parallel.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/visit.h"
@@ -22,13 +23,6 @@ void visit_size(DType dtype, Fn fn) {
   }
 }
 
-// A shape seen as (outer, n, inner) around one dimension.
-struct AroundDim {
-  std::int64_t outer, n, inner;
-  AroundDim(const Shape& shape, int dim)
-      : outer(shape.numel_between(0, dim)), n(shape[dim]), inner(shape.numel_between(dim + 1, shape.rank())) {}
-};
-
 // Items of `elements` elements that make a worthwhile part of a parallel loop.
 std::int64_t grain_for(std::int64_t elements) {
   return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, elements));
@@ -46,35 +40,10 @@ void add_to(T* y, const T* x, std::int64_t n) {
   }
 }
 
-// Dimensions of y, outermost first, with the step in x along each; neighbours that are neighbours in x are merged.
-struct PermutePlan {
-  std::size_t rank = 0;
-  std::array<std::int64_t, Shape::kMaxRank> dims{}, steps{};
-
-  PermutePlan(const Shape& x, std::span<const int> perm) {
-    const auto strides = x.strides();
-    for (const int p : perm) {
-      const std::int64_t size = x.dims()[static_cast<std::size_t>(p)], step = strides[static_cast<std::size_t>(p)];
-      if (size == 1) continue;
-      if (rank > 0 && steps[rank - 1] == step * size) {
-        dims[rank - 1] *= size;
-        steps[rank - 1] = step;
-      } else {
-        dims[rank] = size;
-        steps[rank++] = step;
-      }
-    }
-    if (rank == 0) {
-      dims[0] = 1;
-      steps[rank++] = 1;
-    }
-  }
-};
-
 // Rows of y: its innermost dimension. Whole rows are copied where x holds them in one piece; otherwise blocks of a
 // few rows that are neighbours in x are written together, so that a cache line of x is used for all its elements.
 template <class T>
-void permute_elements(const T* x, T* y, const PermutePlan& plan) {
+void permute_elements(const T* x, T* y, const PermutedDims& plan) {
   const std::size_t last = plan.rank - 1;
   const std::int64_t n = plan.dims[last], step = plan.steps[last];
   const auto row_offset = [&](std::int64_t row) {
@@ -118,7 +87,7 @@ void permute_elements(const T* x, T* y, const PermutePlan& plan) {
 
 void CpuBackend::permute(const Tensor& x, std::span<const int> perm, Tensor& y) {
   if (y.numel() == 0) return;
-  const PermutePlan plan(x.shape(), perm);
+  const PermutedDims plan(x.shape(), perm);
   visit_size(x.dtype(), [&]<class T>(TypeTag<T>) { permute_elements(data_of<T>(x), data_of<T>(y), plan); });
 }
 

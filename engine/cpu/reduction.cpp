@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 
+#include "engine/core/merged_dims.h"
 #include "engine/core/parallel.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/visit.h"
@@ -121,61 +122,17 @@ void reduce_middle(const T* x, std::int64_t outer, std::int64_t n, std::int64_t 
   });
 }
 
-// A run of neighbouring dimensions that are all reduced or all kept.
-struct Group {
-  std::int64_t size;
-  bool reduced;
-};
-struct Groups {
-  std::array<Group, Shape::kMaxRank> items{};
-  std::size_t count = 0;
-  std::int64_t reduced_numel = 1;
-
-  Groups(const Shape& shape, std::uint32_t dim_mask) {
-    for (std::size_t d = 0; d < static_cast<std::size_t>(shape.rank()); ++d) {
-      const bool reduced = (dim_mask >> d & 1) != 0;
-      const std::int64_t size = shape.dims()[d];
-      if (reduced) reduced_numel *= size;
-      if (size == 1) continue;
-      if (count > 0 && items[count - 1].reduced == reduced) {
-        items[count - 1].size *= size;
-      } else {
-        items[count++] = {size, reduced};
-      }
-    }
-  }
-  std::int64_t numel_between(std::size_t begin, std::size_t end) const {
-    std::int64_t product = 1;
-    for (std::size_t i = begin; i < end; ++i) product *= items[i].size;
-    return product;
-  }
-  void remove(std::size_t i) {
-    std::copy(items.begin() + static_cast<std::ptrdiff_t>(i) + 1, items.begin() + static_cast<std::ptrdiff_t>(count),
-              items.begin() + static_cast<std::ptrdiff_t>(i));
-    --count;
-  }
-};
-
-// The largest reduced group, or count if there is none.
-std::size_t largest_reduced(const Groups& groups) {
-  std::size_t best = groups.count;
-  for (std::size_t i = 0; i < groups.count; ++i) {
-    if (groups.items[i].reduced && (best == groups.count || groups.items[i].size > groups.items[best].size)) best = i;
-  }
-  return best;
-}
-
 // Reduces one group after the other, the largest first; what is left between is kept in the accumulator's type.
 template <class Op, class T, class Put>
-void reduce_groups(const T* x, Groups groups, const Put& put) {
+void reduce_groups(const T* x, DimGroups groups, const Put& put) {
   using A = Accumulator<T, Op>;
-  const std::size_t at = largest_reduced(groups);
+  const std::size_t at = groups.largest_reduced();
   const bool none = at == groups.count;
   const std::int64_t outer = groups.numel_between(0, at), n = none ? 1 : groups.items[at].size;
   const std::int64_t inner = none ? 1 : groups.numel_between(at + 1, groups.count);
   if (!none) groups.remove(at);
   if (outer * inner == 0) return;
-  if (largest_reduced(groups) == groups.count) return reduce_middle<Op>(x, outer, n, inner, put);
+  if (groups.largest_reduced() == groups.count) return reduce_middle<Op>(x, outer, n, inner, put);
   Tensor between = Tensor::empty({outer * inner}, dtype_of_v<A>);
   A* const to = data_of<A>(between);
   reduce_middle<Op>(x, outer, n, inner, [to](std::int64_t i, A value) { to[i] = value; });
@@ -191,7 +148,7 @@ bool beats(C candidate, C best) {
 }  // namespace
 
 void CpuBackend::reduce(ReduceKind kind, const Tensor& x, std::uint32_t dim_mask, Tensor& y, WriteMode mode) {
-  const Groups groups(x.shape(), dim_mask);
+  const DimGroups groups(x.shape(), dim_mask);
   visit_all("reduce", x.dtype(), [&]<class T>(TypeTag<T>) {
     const auto run = [&]<class R, class Op>(TypeTag<R>, Op, double factor) {
       R* const to = data_of<R>(y);

@@ -16,8 +16,6 @@ void CudaBackend::index_select(const Tensor&, const Tensor&, Tensor&) { refuse("
 void CudaBackend::index_add(const Tensor&, const Tensor&, Tensor&) { refuse("index_add"); }
 void CudaBackend::gather(const Tensor&, int, const Tensor&, Tensor&) { refuse("gather"); }
 void CudaBackend::scatter_add(const Tensor&, int, const Tensor&, Tensor&) { refuse("scatter_add"); }
-void CudaBackend::reduce(ReduceKind, const Tensor&, std::uint32_t, Tensor&, WriteMode) { refuse("reduce"); }
-void CudaBackend::argmax(const Tensor&, int, Tensor&) { refuse("argmax"); }
 void CudaBackend::max_pool2d_forward(const Tensor&, const Pool2dParams&, bool, Tensor&, Tensor&) {
   refuse("max_pool2d_forward");
 }

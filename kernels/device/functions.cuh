@@ -24,4 +24,10 @@ enum class UnaryFunction : int {
 // In the order of heddle::BinaryOp: arithmetic, then comparisons from eq on.
 enum class BinaryFunction : int { add, sub, mul, div, pow, maximum, minimum, eq, ne, lt, le, gt, ge };
 
+// How the elements of a reduction are joined.
+enum class Joining : int { sum, max, min };
+
+// Element types that a kernel distinguishes at run time.
+enum class ElementType : int { f32, f64, bf16, i32, i64, u8 };
+
 }  // namespace heddle::cuda

@@ -1,5 +1,6 @@
 #include "kernels/device/broadcast.cuh"
 
+#include "engine/core/merged_dims.h"
 #include "kernels/launch/broadcast.h"
 #include "kernels/launch/walk.h"
 
@@ -9,36 +10,14 @@ namespace {
 template <int N>
 BroadcastPlan<N> plan_of(const Shape& y, const std::array<const Shape*, N>& operands) {
   static_assert(BroadcastPlan<N>::kMaxRank == Shape::kMaxRank);
+  const BroadcastDims<N> merged(y, operands);
   BroadcastPlan<N> plan;
-  plan.numel = y.numel();
-  std::array<std::int64_t, Shape::kMaxRank> sizes{};
-  std::array<std::int64_t, N> stride{}, step{};
-  stride.fill(1);
-  int rank = 0;
-  for (int d = y.rank() - 1; d >= 0; --d) {
-    const std::int64_t size = y[d];
-    for (std::size_t k = 0; k < N; ++k) {
-      const Shape& shape = *operands[k];
-      const int own = d - (y.rank() - shape.rank());
-      const std::int64_t own_size = own < 0 ? 1 : shape[own];
-      step[k] = own_size == 1 ? 0 : stride[k];
-      stride[k] *= own_size;
-    }
-    if (size == 1) continue;
-    bool merge = rank > 0;
-    for (std::size_t k = 0; k < N && merge; ++k) {
-      merge = step[k] == plan.steps[k][rank - 1] * sizes[static_cast<std::size_t>(rank - 1)];
-    }
-    if (merge) {
-      sizes[static_cast<std::size_t>(rank - 1)] *= size;
-    } else {
-      sizes[static_cast<std::size_t>(rank)] = size;
-      for (std::size_t k = 0; k < N; ++k) plan.steps[k][rank] = step[k];
-      ++rank;
-    }
+  plan.numel = merged.numel;
+  plan.rank = merged.rank;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(merged.rank); ++d) {
+    plan.dims[d] = Divider(merged.dims[d]);
+    for (std::size_t k = 0; k < N; ++k) plan.steps[k][d] = merged.steps[k][d];
   }
-  for (int d = 0; d < rank; ++d) plan.dims[d] = Divider(sizes[static_cast<std::size_t>(d)]);
-  plan.rank = rank == 0 ? 1 : rank;
   return plan;
 }
 
