@@ -14,6 +14,8 @@ constexpr int kGemmThreads = 256;
 template <int kRows_, int kColumns_, int kDepth_, int kGroups_>
 struct GemmTile {
   static constexpr int kRows = kRows_, kColumns = kColumns_, kDepth = kDepth_, kGroups = kGroups_;
+  // That run on a multiprocessor at the same time, which limits registers; more would spill them.
+  static constexpr int kBlocks = kGroups == 1 ? 2 : 3;
   static constexpr int kGroupThreads = kGemmThreads / kGroups;
   static_assert(kRows * kColumns == kGroupThreads * 16 && kRows * kDepth == kGemmThreads * 4 &&
                 kColumns * kDepth == kGemmThreads * 4);
@@ -132,7 +134,7 @@ __device__ inline GemmSums<Tile> gemm_tile_sums(const A& a, const B& b, int row0
       next_a = a.load(a_cursor, (step + 1) * kDepth + a_depth);
       next_b = b.load(b_cursor, (step + 1) * kDepth + b_depth);
     }
-#pragma unroll
+#pragma unroll 4
     for (int k = group; k < kDepth; k += kGroups) {
       const Four left = load_four(&a_tile[k][row]), right = load_four(&b_tile[k][column]);
 #pragma unroll
@@ -244,7 +246,7 @@ __device__ inline void gemm_write(const GemmOutput<T>& out, int row, int column,
 // One block computes one tile, or with splits its part of the sums of one. Grid: tiles, splits, batch or groups; 256
 // threads. Every element of A is read once per column of tiles, of B once per row of tiles. Deterministic.
 template <class Tile, class T, class A, class B>
-__global__ void __launch_bounds__(kGemmThreads, 3)
+__global__ void __launch_bounds__(kGemmThreads, Tile::kBlocks)
     tile_gemm_kernel(A a, B b, GemmOutput<T> out, GemmSizes sizes, GemmSplit split) {
   const int tile_columns = (sizes.columns + Tile::kColumns - 1) / Tile::kColumns;
   const int z = static_cast<int>(blockIdx.z), tile = static_cast<int>(blockIdx.x);
