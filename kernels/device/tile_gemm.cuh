@@ -15,7 +15,7 @@ template <int kRows_, int kColumns_, int kDepth_, int kGroups_>
 struct GemmTile {
   static constexpr int kRows = kRows_, kColumns = kColumns_, kDepth = kDepth_, kGroups = kGroups_;
   // That run on a multiprocessor at the same time, which limits registers; more would spill them.
-  static constexpr int kBlocks = kGroups == 1 ? 2 : 3;
+  static constexpr int kBlocks = 2;
   static constexpr int kGroupThreads = kGemmThreads / kGroups;
   static_assert(kRows * kColumns == kGroupThreads * 16 && kRows * kDepth == kGemmThreads * 4 &&
                 kColumns * kDepth == kGemmThreads * 4);
