@@ -11,7 +11,7 @@ namespace heddle::cuda {
 
 CudaBackend::CudaBackend(int index)
     : device_(Device::cuda(index)),
-      gemm_(std::make_unique<CublasGemm>(index)),
+      gemm_(std::make_unique<CublasGemm>(device_)),
       graphs_(std::make_unique<CudnnGraphs>(index)),
       tickets_(std::make_unique<SplitTickets>(device_)) {}
 

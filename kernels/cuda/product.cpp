@@ -1,0 +1,27 @@
+#include "kernels/cuda/product.h"
+
+namespace heddle::cuda {
+
+bool own_product_wins(std::int64_t batch, std::int64_t rows, std::int64_t columns, std::int64_t depth) {
+  // Up to here a product is over in a few microseconds and the time goes into waiting for memory. The own kernel then
+  // saves the second kernel that masks and sums cost with the library.
+  constexpr std::int64_t kSmallProduct = std::int64_t{1} << 24;
+  return batch * rows * columns * depth <= kSmallProduct;
+}
+
+template <class T>
+void product(const GemmCall<T>& call, const ProductPlace& place) {
+  const bool library_can = call.relu_mask == nullptr && (call.row_sums == nullptr || !call.add);
+  if (library_can && !own_product_wins(call.batch, call.rows, call.columns, call.depth) &&
+      place.cublas.multiply(call, place.stream)) {
+    return;
+  }
+  const SplitMemory memory(plan_gemm(call.batch, call.rows, call.columns, call.depth), place.device, place.tickets,
+                           place.stream);
+  gemm(call, memory.scratch(), place.stream);
+}
+
+template void product(const GemmCall<float>&, const ProductPlace&);
+template void product(const GemmCall<__nv_bfloat16>&, const ProductPlace&);
+
+}  // namespace heddle::cuda
