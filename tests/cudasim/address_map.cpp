@@ -13,6 +13,9 @@
 namespace cudasim {
 namespace {
 
+// The map of the launch that the calling thread runs, for reports.
+thread_local const DeclaredMap* t_running_map = nullptr;
+
 [[noreturn]] void refuse_host_pointer(const char* kernel, const void* address) {
   char text[256];
   std::snprintf(text, sizeof(text), "kernel %s was given %p, which is ordinary host memory", kernel, address);
@@ -82,9 +85,11 @@ DeclaredMap::DeclaredMap(const std::vector<Access>& accesses, const char* kernel
     std::memcpy(reinterpret_cast<void*>(range.pages.data), reinterpret_cast<void*>(range.data), nbytes);
     if (!range.write) mprotect(reinterpret_cast<void*>(range.pages.region), range.pages.region_nbytes, PROT_READ);
   }
+  t_running_map = this;
 }
 
 DeclaredMap::~DeclaredMap() {
+  t_running_map = nullptr;
   for (const Range& range : ranges_) {
     if (range.pages.region != 0) unmap_guarded(range.pages);
   }
@@ -108,6 +113,21 @@ void* DeclaredMap::pointer(void* address) {
 std::uintptr_t DeclaredMap::word(std::uintptr_t value) {
   const Range* range = find(value);
   return range == nullptr ? value : range->pages.data + (value - range->begin);
+}
+
+bool DeclaredMap::describe(std::uintptr_t address, char* text, std::size_t text_nbytes) {
+  constexpr std::uintptr_t kGuard = 4096;
+  if (t_running_map == nullptr) return false;
+  for (const Range& range : t_running_map->ranges_) {
+    if (address < range.pages.region - kGuard || address >= range.pages.region + range.pages.region_nbytes + kGuard) {
+      continue;
+    }
+    std::snprintf(text, text_nbytes, "byte %td of a declared range of %zu bytes%s",
+                  static_cast<std::ptrdiff_t>(address - range.pages.data),
+                  static_cast<std::size_t>(range.end - range.begin), range.write ? "" : " that is only read");
+    return true;
+  }
+  return false;
 }
 
 std::string DeclaredMap::finish() {

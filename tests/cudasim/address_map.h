@@ -41,6 +41,9 @@ class DeclaredMap final : public AddressMap {
   std::uintptr_t word(std::uintptr_t value) override;
   // Brings what was written to where it belongs. Returns what was written beside a range, or nothing.
   std::string finish();
+  // Writes into `text` which declared range of the running launch holds the address of a copy, or lies next to it.
+  // Returns false if none does. For the handler of memory faults.
+  static bool describe(std::uintptr_t address, char* text, std::size_t text_nbytes);
 
  private:
   struct Range {

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/cudasim/address_map.h"
 #include "tests/cudasim/block.h"
 #include "tests/cudasim/lock.h"
 #include "tests/cudasim/memory.h"
@@ -56,7 +57,7 @@ void handle_fault(int signal, siginfo_t* info, void* context) {
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
   char what[256];
   if (const char* kernel = running_kernel()) {
-    if (!describe_address(address, what, sizeof(what))) {
+    if (!DeclaredMap::describe(address, what, sizeof(what)) && !describe_address(address, what, sizeof(what))) {
       std::snprintf(what, sizeof(what), "address %p, which is no device memory", info->si_addr);
     }
     char text[512];

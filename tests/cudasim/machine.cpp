@@ -64,6 +64,7 @@ void read_environment() {
       die("CUDASIM_THREAD_ORDER=%s, expected forward or reverse", text);
     }
   }
+  fresh.random_state = fresh.stream_order.seed;
   policy() = fresh;
   set_device_memory_total(static_cast<std::size_t>(number_from_environment("CUDASIM_DEVICE_MEMORY_MIB", 16 << 10))
                           << 20);
@@ -141,6 +142,7 @@ CUDASIM_API void set_stream_order(StreamOrder order) {
   const Lock lock;
   start_machine();
   policy().stream_order = order;
+  policy().random_state = order.seed;
 }
 
 CUDASIM_API void set_thread_order(ThreadOrder order) {

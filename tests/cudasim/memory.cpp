@@ -18,6 +18,8 @@ namespace cudasim {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+// Between two allocations.
+constexpr std::size_t kGuard = std::size_t{64} << 10;
 constexpr std::size_t kAlignment = 256;
 constexpr unsigned char kFresh = 0xff;
 // Addresses that one device can give out in the life of the process.
@@ -157,7 +159,7 @@ const Allocation* allocate_device_memory(int device, std::size_t nbytes, const c
   reserve();
   Heap& heap = state().heaps[device];
   const std::size_t pages = round_up(nbytes, kPage);
-  if (nbytes > state().total - std::min(state().total, heap.used) || pages + 2 * kPage > kHeapNbytes - heap.next) {
+  if (nbytes > state().total - std::min(state().total, heap.used) || pages + 2 * kGuard > kHeapNbytes - heap.next) {
     return nullptr;
   }
   Allocation allocation;
@@ -165,8 +167,8 @@ const Allocation* allocate_device_memory(int device, std::size_t nbytes, const c
   allocation.device = device;
   allocation.function = function;
   allocation.pool = pool;
-  const std::uintptr_t region = state().base + kHeapNbytes * static_cast<std::size_t>(device) + heap.next + kPage;
-  heap.next += pages + kPage;
+  const std::uintptr_t region = state().base + kHeapNbytes * static_cast<std::size_t>(device) + heap.next + kGuard;
+  heap.next += pages + kGuard;
   heap.used += round_up(nbytes, kAlignment);
   allocation.region = data_address(region);
   allocation.region_nbytes = pages;
@@ -246,7 +248,8 @@ std::string overrun([[maybe_unused]] const GuardedPages& pages, [[maybe_unused]]
     changed = first_changed(pages.region, pages.data);
     if (changed == pages.data) return {};
   }
-  *reinterpret_cast<unsigned char*>(changed) = kFresh;
+  std::memset(reinterpret_cast<void*>(pages.region), kFresh, pages.data - pages.region);
+  std::memset(reinterpret_cast<void*>(pages.data + nbytes), kFresh, end - pages.data - nbytes);
   return "overrun: byte " + std::to_string(static_cast<std::ptrdiff_t>(changed - pages.data)) + " was written, of " +
          std::to_string(nbytes);
 #else
@@ -274,8 +277,8 @@ bool describe_address(std::uintptr_t address, char* text, std::size_t text_nbyte
   const Allocation* nearest = nullptr;
   const char* kind = "live";
   const auto consider = [&](const Allocation& candidate, const char* what) {
-    if (candidate.device == kHost || alias + 2 * kPage < candidate.address) return;
-    if (alias > candidate.address + candidate.nbytes + 2 * kPage) return;
+    if (candidate.device == kHost || alias + kGuard < candidate.address) return;
+    if (alias > candidate.address + candidate.nbytes + kGuard) return;
     if (nearest != nullptr && (nearest->contains(alias, 1) || !candidate.contains(alias, 1))) return;
     nearest = &candidate;
     kind = what;

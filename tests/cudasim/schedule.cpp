@@ -21,6 +21,8 @@ constexpr std::size_t kQueueLimit = 1024;
 std::deque<OpPtr> g_pending;
 std::size_t g_done_in_pending = 0;
 Policy g_policy;
+// Counts run_some().
+std::uint64_t g_calls = 0;
 thread_local const Op* t_running = nullptr;
 thread_local bool t_in_host_function = false;
 
@@ -123,11 +125,8 @@ void wait_for_others(const Op& op, std::chrono::steady_clock::time_point& deadli
 }
 
 std::uint32_t random_number() {
-  static std::uint32_t state = 0;
-  static std::uint32_t seed = 0;
-  if (seed != g_policy.stream_order.seed) state = seed = g_policy.stream_order.seed;
-  state = state * 1664525u + 1013904223u;
-  return state >> 16;
+  g_policy.random_state = g_policy.random_state * 1664525u + 1013904223u;
+  return g_policy.random_state >> 16;
 }
 
 }  // namespace
@@ -138,6 +137,11 @@ bool in_host_function() { return t_in_host_function; }
 
 void submit(const OpPtr& op) {
   std::erase_if(op->dependencies, [](const OpPtr& dependency) { return dependency == nullptr || dependency->done(); });
+  // Half of the operations may run at once, the others are late by up to so many calls.
+  constexpr std::uint32_t kLongestHold = 64;
+  if (g_policy.stream_order.kind == StreamOrder::random && random_number() % 2 == 0) {
+    op->held_until = g_calls + 1 + random_number() % kLongestHold;
+  }
   g_pending.push_back(op);
   if (op->collective != nullptr) {
     op->collective->joined.push_back(op);
@@ -204,16 +208,16 @@ void advance(const OpPtr& op) {
 
 void run_some() {
   if (g_policy.stream_order.kind == StreamOrder::lazy || t_running != nullptr || t_in_host_function) return;
-  const bool eager = g_policy.stream_order.kind == StreamOrder::eager;
+  ++g_calls;
   bool progress = true;
   while (progress) {
     progress = false;
     // By index: running a host function gives the lock away, and others may add or remove operations.
     for (std::size_t i = 0; i < g_pending.size(); ++i) {
       const OpPtr op = g_pending[i];
-      if (!ready(*op) || (!eager && random_number() % 2 == 0)) continue;
+      if (op->held_until > g_calls || !ready(*op)) continue;
       run(op);
-      progress = eager;
+      progress = true;
     }
   }
 }

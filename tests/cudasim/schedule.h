@@ -32,6 +32,8 @@ struct Op {
   std::function<std::shared_ptr<Collective>()> join;
   std::shared_ptr<Collective> collective;
   State state = State::queued;
+  // In a random order: the number of the call from which on the operation may run before it is waited for.
+  std::uint64_t held_until = 0;
   std::chrono::steady_clock::time_point finished;
 
   bool done() const { return state == State::done; }
@@ -72,6 +74,8 @@ struct Policy {
   StreamOrder stream_order;
   ThreadOrder thread_order = ThreadOrder::forward;
   int peer_deadline_ms = 10000;
+  // Of the generator of a random order.
+  std::uint32_t random_state = 1;
 };
 Policy& policy();
 

@@ -80,7 +80,7 @@ class EventHandle {
   cudaEvent_t event_ = nullptr;
 };
 
-// A fresh machine for each test.
+// A fresh machine for each test, lazy and forward whatever the environment says.
 struct FreshMachine {
   FreshMachine();
   ~FreshMachine();

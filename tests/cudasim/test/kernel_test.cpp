@@ -11,7 +11,11 @@
 
 namespace cudasim::test {
 
-FreshMachine::FreshMachine() { reset(); }
+FreshMachine::FreshMachine() {
+  reset();
+  set_stream_order({StreamOrder::lazy});
+  set_thread_order(ThreadOrder::forward);
+}
 FreshMachine::~FreshMachine() { reset(); }
 
 namespace {
