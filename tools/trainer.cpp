@@ -17,6 +17,10 @@ using Clock = std::chrono::steady_clock;
 
 // Pixels a random crop may move an image, as in the usual recipe for 28 to 32 pixels.
 constexpr std::int64_t kCropPixels = 2;
+// Steps queued ahead of the device: enough to hide the host, few enough to stop soon after a step that failed.
+constexpr int kMaxQueued = 8;
+// More steps than can be queued: a wait for the room waits for all.
+constexpr int kWaitForAll = static_cast<int>(kStatusRecords);
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const Settings& s, nn::ParameterBuffer& parameters) {
   if (s.optimizer == "sgd") {
@@ -34,6 +38,16 @@ data::DataLoaderOptions loader_options(const Settings& s, data::DataLoaderOption
   options.random_flip = s.augment != "none";
   options.random_crop = s.augment == "crop-flip" ? kCropPixels : 0;
   return options;
+}
+
+// Small models take less time on a GPU than a launch does.
+constexpr std::int64_t kSmallModel = 1'000'000;  // parameters
+constexpr int kAutoSteps = 4;
+
+int steps_per_launch(const Settings& s, const nn::ParameterBuffer& parameters) {
+  if (s.steps_per_launch > 0) return static_cast<int>(s.steps_per_launch);
+  const bool small = parameters.segments().back().end <= kSmallModel;
+  return !parameters.device().is_cpu() && !s.no_graph && small ? kAutoSteps : 1;
 }
 
 optim::ScheduleOptions schedule_options(const Settings& s, std::int64_t batches_per_epoch) {
@@ -54,34 +68,76 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
       parameters_(model),
       loader_(train, loader_options(settings, normalisation)),
       optimizer_(make_optimizer(settings, parameters_)),
+      random_(model, optimizer_->state().address_of(step_slot::kRandom)),
+      graph_(parameters_.device()),
+      use_graph_(!settings.no_graph),
+      steps_per_launch_(steps_per_launch(settings, parameters_)),
+      status_(optimizer_->state(), {.max_queued = std::max(kMaxQueued, 2 * steps_per_launch_)}),
       schedule_(schedule_options(settings, loader_.batches_per_epoch())),
       loss_options_{
           .label_smoothing = settings.label_smoothing, .reduction = ops::Reduction::sum, .stats = parameters_.tail()},
-      step_options_{.divide_by_weight_sum = true, .max_gradient_norm = settings.clip_grad_norm},
+      step_options_{
+          .divide_by_weight_sum = true, .max_gradient_norm = settings.clip_grad_norm, .halt_on_non_finite = true},
       state_{
           .model = settings.model, .total_epochs = settings.epochs, .seed = static_cast<std::uint64_t>(settings.seed)} {
 }
 
-bool Trainer::train_step() {
+// Recorded on a GPU: then this runs for the first steps of a kind only, and nothing in it may depend on the step. What
+// changes from step to step is read on the device: place in the order, learning rate, step number, random streams.
+void Trainer::train_step(std::int64_t images) {
+  random_.begin_step();
+  optimizer_->zero_grad();                                                        // marks leaves fresh, no kernel
+  const data::Batch batch = loader_.load(images);                                 // resident u8 -> gathered, augmented,
+                                                                                  // normalised (B,H,W,C)
+  const Variable logits = model_.forward(batch.images);                           // nn -> ops -> backend -> kernels
+  const Variable loss = ops::cross_entropy(logits, batch.labels, loss_options_);  // loss, gradient, counts in one pass
+  backward(loss);                                                                 // sums of gradients over the batch
+  optimizer_->step(step_options_);  // divides by the weight sum; one pass over the flat buffer; writes the record
+}
+
+bool Trainer::advance() {
   const Clock::time_point begin = Clock::now();
-  const std::optional<data::Batch> batch = loader_.next();  // resident u8 -> gathered, augmented, normalised (B,H,W,C)
-  if (!batch) return false;
-  optimizer_->set_learning_rate(schedule_.at_step(state_.step));
-  optimizer_->zero_grad();                                                         // marks leaves fresh, no kernel
-  const Variable logits = model_.forward(batch->images);                           // nn -> ops -> backend -> kernels
-  const Variable loss = ops::cross_entropy(logits, batch->labels, loss_options_);  // loss, gradient, counts in one pass
-  backward(loss);                                                                  // sums of gradients over the batch
-  parameters_.finish_gradients();
-  optimizer_->step(step_options_);  // divides by the weight sum; one pass over the flat buffer
-  count_step();
+  const std::int64_t images = loader_.next_size();
+  const int steps = images == 0 ? 0 : steps_to_launch(images);
+  if (steps == 0) {
+    read_records(kWaitForAll);
+  } else {
+    read_records(steps);
+    const auto run = [&] {
+      for (int i = 0; i < steps; ++i) train_step(images);
+    };
+    if (use_graph_) {
+      graph_.run({.input = {images}, .kind = static_cast<std::uint32_t>(steps)}, run);
+    } else {
+      run();
+    }
+    loader_.advance(steps * images);
+    status_.submitted(steps);
+    read_records(0);
+  }
   sums_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
-  return true;
+  return steps > 0;
+}
+
+int Trainer::steps_to_launch(std::int64_t images) const {
+  const std::int64_t left = loader_.dataset_size() - loader_.position();
+  return left >= steps_per_launch_ * images ? steps_per_launch_ : 1;
+}
+
+void Trainer::finish_steps() {
+  const Clock::time_point begin = Clock::now();
+  read_records(kWaitForAll);
+  sums_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 void Trainer::start_epoch() {
   model_.train();
   loader_.start_epoch(state_.epoch);
   loader_.skip(state_.batch);
+  // One rate for every step of a whole epoch, so that the table has the same size in each.
+  std::vector<double> rates;
+  for (std::int64_t i = 0; i < loader_.batches_per_epoch(); ++i) rates.push_back(schedule_.at_step(state_.step + i));
+  optimizer_->set_learning_rates(rates);
 }
 
 void Trainer::finish_epoch() {
@@ -90,13 +146,17 @@ void Trainer::finish_epoch() {
   sums_ = {};
 }
 
-void Trainer::count_step() {
-  const float* const tail = parameters_.tail().host_data<float>();
-  const double loss = double{tail[tail_slot::kLossSum]} / double{tail[tail_slot::kWeightSum]};
-  if (tail[tail_slot::kNonFinite] > 0 || !std::isfinite(loss) || optimizer_->last_step_skipped()) stop_non_finite();
+void Trainer::read_records(int room) {
+  while (const std::optional<StatusRecord> record = status_.next(room)) count(*record);
+}
+
+void Trainer::count(const StatusRecord& record) {
+  const double loss = double{record.loss_sum} / double{record.weight_sum};
+  if (record.non_finite != 0 || !std::isfinite(loss)) stop_non_finite();
   last_finite_loss_ = loss;
   had_finite_loss_ = true;
-  sums_.metrics.add(parameters_.tail());
+  sums_.metrics.add(double{record.loss_sum}, double{record.weight_sum}, std::llround(record.correct),
+                    std::llround(record.samples));
   ++state_.batch;
   ++state_.step;
 }
@@ -107,7 +167,7 @@ void Trainer::stop_non_finite() const {
   throw NonFiniteLoss(
       fmt::format("the loss or a gradient is NaN or infinite at step {} (epoch {}); {}; "
                   "try a smaller --lr than {:g}, --warmup-epochs or --clip-grad-norm",
-                  state_.step + 1, state_.epoch + 1, last, learning_rate()));
+                  state_.step + 1, state_.epoch + 1, last, schedule_.at_step(state_.step)));
 }
 
 std::uint32_t Trainer::weights_crc32() const {

@@ -1,7 +1,9 @@
-// Trains a model on a resident data set, step by step. train_step() is the map of the whole program. Prints nothing;
-// the epoch loop around it is in training_run.
+// Trains a model on a resident data set. train_step() is the map of the whole program; it is queued some steps ahead of
+// the device (and on a GPU recorded and replayed), and what a step brought is read from its record when it is done.
+// Prints nothing; the epoch loop around it is in training_run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,17 +13,20 @@
 #include "engine/data/metrics.h"
 #include "engine/nn/module.h"
 #include "engine/nn/parameter_buffer.h"
+#include "engine/nn/random_streams.h"
 #include "engine/ops/ops.h"
 #include "engine/optim/lr_schedule.h"
 #include "engine/optim/optimizer.h"
+#include "engine/step/status_block.h"
+#include "engine/step/step_graph.h"
 #include "tools/settings.h"
 
 namespace heddle::tools {
 
-// Sums over the steps of one epoch.
+// Sums over the finished steps of one epoch.
 struct EpochSums {
   data::RunningMetrics metrics;
-  double seconds = 0.0;  // inside train_step()
+  double seconds = 0.0;  // of training alone
 
   double images_per_second() const { return seconds > 0 ? static_cast<double>(metrics.samples()) / seconds : 0.0; }
 };
@@ -38,14 +43,18 @@ class Trainer {
   Trainer(const Settings& settings, nn::Module& model, const data::ResidentDataset& train,
           const data::DataLoaderOptions& normalisation);
 
-  // Puts the loader where the state says, for a new epoch or the middle of one.
+  // Puts loader and learning rates where the state says, for a new epoch or the middle of one.
   void start_epoch();
-  // One update from the next batch; false at the end of the epoch. Throws: NonFiniteLoss.
-  bool train_step();
+  // Queues the next step (or steps, if several are launched at once) and counts those that are finished; false at the
+  // end of the epoch, when all are. On a CPU it returns when the step is done. Throws: NonFiniteLoss, as the next.
+  bool advance();
+  // Waits until all queued steps are finished and counted.
+  void finish_steps();
   // Counts the epoch as finished; sums start anew.
   void finish_epoch();
 
-  // Where the run is: what a checkpoint holds besides tensors, together with the sums of the epoch that runs.
+  // Where the run is, by finished steps: what a checkpoint holds besides tensors, together with the sums of the epoch
+  // that runs. Both are the device's own position only after finish_steps().
   checkpoint::TrainingState& state() noexcept { return state_; }
   const checkpoint::TrainingState& state() const noexcept { return state_; }
   EpochSums& sums() noexcept { return sums_; }
@@ -53,19 +62,29 @@ class Trainer {
   nn::Module& model() noexcept { return model_; }
   optim::Optimizer& optimizer() noexcept { return *optimizer_; }
   std::int64_t batches_per_epoch() const { return loader_.batches_per_epoch(); }
-  // Of the last step.
-  double learning_rate() const noexcept { return optimizer_->learning_rate(); }
+  // Of the last finished step.
+  double learning_rate() const { return schedule_.at_step(std::max<std::int64_t>(state_.step - 1, 0)); }
   // CRC-32 of all weights.
   std::uint32_t weights_crc32() const;
 
  private:
-  void count_step();
+  void train_step(std::int64_t images);
+  // How many steps to launch at once now.
+  int steps_to_launch(std::int64_t images) const;
+  // Counts finished steps, and waits for some if `room` more could not be queued.
+  void read_records(int room);
+  void count(const StatusRecord& record);
   [[noreturn]] void stop_non_finite() const;
 
   nn::Module& model_;
   nn::ParameterBuffer parameters_;
   data::DataLoader loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  nn::RandomStreams random_;
+  step::StepGraph graph_;
+  bool use_graph_;
+  int steps_per_launch_;
+  step::StatusReader status_;
   optim::LrSchedule schedule_;
   ops::CrossEntropyOptions loss_options_;
   optim::StepOptions step_options_;

@@ -34,9 +34,10 @@ bool TrainingRun::train_epoch() {
   progress_.start_epoch();
   parts_.trainer.start_epoch();
   while (!parts_.interrupt.requested()) {
-    if (!parts_.trainer.train_step()) return true;
+    if (!parts_.trainer.advance()) return true;
     if (const auto now = Clock::now(); progress_.is_due(now)) show_progress(now);
   }
+  parts_.trainer.finish_steps();
   return false;
 }
 

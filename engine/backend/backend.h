@@ -15,8 +15,33 @@
 
 #include "../tensor/tensor.h"
 #include "op_params.h"
+#include "step_state.h"
 
 namespace heddle {
+
+// What a cross-entropy call writes; what is undefined is not wanted. Sums have a fixed order.
+struct CrossEntropyResult {
+  Tensor row_loss;  // (N) f32, or f64 with f64 logits: weighted loss of each row, 0 for ignored ones
+  Tensor loss;      // one element of row_loss's dtype: the sum of the row losses
+  Tensor dlogits;   // (N,K) of the logits' dtype: gradient of the SUM of row losses
+  // f32 (tail_slot::kCount): weight sum, loss sum, correct and sample counts; kNonFinite is raised when the loss sum is
+  // not finite. store: all elements are overwritten (those of no use here with 0), so that nobody has to zero them
+  // before; add: this call's sums are added. See ops::LossStats, which decides.
+  Tensor stats;
+  WriteMode stats_mode = WriteMode::add;
+};
+
+// The flat buffers of an update, all of n elements.
+struct UpdateTensors {
+  Tensor weights;    // f32
+  Tensor gradients;  // f32, sums
+  Tensor tail;       // f32 (tail_slot::kCount)
+  // f32: SGD's velocity (undefined if no range has momentum; a first velocity of 0 gives PyTorch's first step) or
+  // Adam's first moment; Adam's second moment.
+  Tensor first_state, second_state;
+  Tensor bf16_weights;  // undefined, or bf16: gets the updated weights of the ranges in the same pass
+  Tensor scalars;       // undefined, or what prepare_update wrote for these gradients
+};
 
 class Backend {
  public:
@@ -104,11 +129,9 @@ class Backend {
   virtual void softmax_forward(const Tensor& x, bool log, Tensor& y) = 0;
   virtual void softmax_backward(const Tensor& y, const Tensor& dy, bool log, Tensor& dx, WriteMode mode) = 0;
   // logits (N,K), labels i64 (N) in [0,K) or ignore_index (checked on the CPU by the caller), class_weight (K) or
-  // undefined. row_loss (N) f32, or f64 with f64 logits: weighted loss of each row, 0 for ignored ones. dlogits:
-  // undefined, or (N,K): gradient of the SUM of row losses. stats: undefined, or f32 (tail_slot::kCount): adds weight
-  // sum, loss sum, correct and sample counts; kNonFinite is raised when the loss sum is not finite.
+  // undefined. Writes what is defined of the result, all of it in one pass (one kernel on a GPU).
   virtual void cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& class_weight,
-                             const CrossEntropyParams& params, Tensor& row_loss, Tensor& dlogits, Tensor& stats) = 0;
+                             const CrossEntropyParams& params, CrossEntropyResult& result) = 0;
   // y = x * keep / (1 - p); element i is kept when uniform number i of the stream is >= p. The same call on dy is the
   // backward.
   virtual void dropout(const Tensor& x, double p, const RandomStream& random, Tensor& y, WriteMode mode) = 0;
@@ -116,21 +139,30 @@ class Backend {
   virtual void random_normal(double mean, double stddev, const RandomStream& random, Tensor& y) = 0;
 
   // ---- training step ----------------------------------------------------------------------------------------------
-  // From the summed gradients (flat f32) and tail: writes scalars[kGradientScale] = 1/weight_sum (0 weight sum: 0)
-  // times the clipping factor min(1, max_norm/(norm+1e-6)) if max_norm > 0, scalars[kGradientNorm] (NaN if not asked
-  // for with want_norm), and scalars[kSkip] = 1 when the tail's kNonFinite is raised or the gradient holds NaN or
-  // infinity. Reads nothing back.
-  virtual void prepare_update(const Tensor& gradients, const Tensor& tail, double max_norm, bool want_norm,
-                              Tensor& scalars) = 0;
-  // PyTorch's SGD on a range; velocity undefined when momentum is 0 (dampening 0; first update: velocity = gradient).
-  virtual void sgd_update(Tensor& w, const Tensor& gradient, Tensor& velocity, const SgdParams& params,
-                          const Tensor& scalars) = 0;
-  // PyTorch's Adam/AdamW on a range, bias corrections from scalars[kStep].
-  virtual void adam_update(Tensor& w, const Tensor& gradient, Tensor& first_moment, Tensor& second_moment,
-                           const AdamParams& params, const Tensor& scalars) = 0;
-  // images u8 (M,H,W,C), labels u8 (M), order i32 (M); batch row j is image order[begin + j]. y (n,H,W,C) float;
-  // batch_labels i64 (n).
-  virtual void gather_images(const Tensor& images, const Tensor& labels, const Tensor& order, std::int64_t begin,
+  // Before an update that clips or wants the norm, at most two kernels on a GPU. Of the summed gradients (flat f32) and
+  // the tail: writes scalars (step_scalar::kCount) f32 with the gradient's scale (1 / weight sum, 0 for a weight sum of
+  // 0; 1 without divide_by_weight_sum) times the clipping factor min(1, max_norm / (norm + 1e-6)) if max_norm > 0, the
+  // norm, and kSkip = 1 when the tail's kNonFinite is raised or the gradient holds NaN or infinity. Reads nothing back.
+  virtual void prepare_update(const Tensor& gradients, const Tensor& tail, double max_norm, const UpdateParams& params,
+                              StepState& state, Tensor& scalars) = 0;
+  // One update of up to kMaxUpdateRanges ranges, PyTorch's SGD (dampening 0) or Adam/AdamW, in one kernel on a GPU. The
+  // learning rate is learning_rates[min(kBatch, last)] times the range's scale; Adam's t is kStep + 1. With finish it
+  // ends with: kSequence and the record; kStep moves on unless the update was skipped; kBatch and kRandom move on
+  // unless the training had been halted before. Tail, gradients and scalars stay as they are.
+  //
+  // The update is skipped (nothing but counters and record changes) when kHalted is set, when the tail's kNonFinite is
+  // raised, or when scalars say so. Without scalars a NaN or infinity in the gradient alone skips it as a whole on the
+  // CPU; a GPU has then changed the weights of the finite elements, and counts the update as skipped and halts all the
+  // same. No backend ever writes a weight that is not finite: such an element keeps its weight and state, and the
+  // update counts as one that met infinity.
+  virtual void sgd_update(UpdateTensors& tensors, std::span<const SgdRange> ranges, const UpdateParams& params,
+                          StepState& state) = 0;
+  virtual void adam_update(UpdateTensors& tensors, std::span<const AdamRange> ranges, const UpdateParams& params,
+                           StepState& state) = 0;
+  // The next batch, one kernel on a GPU. images u8 (M,H,W,C), labels u8 (M), order i32 (M), cursor i64
+  // (cursor_slot::kCount); batch row j is image order[kPosition + j], where kPosition + n <= M is the caller's promise.
+  // y (n,H,W,C) float; batch_labels i64 (n). Moves kPosition on by n when all is read.
+  virtual void gather_images(const Tensor& images, const Tensor& labels, const Tensor& order, Tensor& cursor,
                              const GatherImagesParams& params, Tensor& y, Tensor& batch_labels) = 0;
 };
 

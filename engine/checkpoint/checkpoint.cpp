@@ -98,7 +98,11 @@ TrainingState load_checkpoint(const std::string& path, nn::Module& model, optim:
   require_checksum(file);
   // Nothing below fails for what a file holds.
   apply_state(model, values);
-  for (const auto& [name, stream] : streams) *stream = record.random_streams.at(name);
+  for (const auto& [name, stream] : streams) {
+    const RandomStream& saved = record.random_streams.at(name);
+    stream->seed = saved.seed;
+    stream->offset = saved.offset;
+  }
   if (optimizer != nullptr) {
     auto tensors = optimizer->state_tensors();
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].second.copy_from(optimizer_values[i]);

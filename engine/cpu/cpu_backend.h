@@ -56,20 +56,20 @@ class CpuBackend final : public Backend {
   void softmax_forward(const Tensor& x, bool log, Tensor& y) override;
   void softmax_backward(const Tensor& y, const Tensor& dy, bool log, Tensor& dx, WriteMode mode) override;
   void cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& class_weight,
-                     const CrossEntropyParams& params, Tensor& row_loss, Tensor& dlogits, Tensor& stats) override;
+                     const CrossEntropyParams& params, CrossEntropyResult& result) override;
 
   void dropout(const Tensor& x, double p, const RandomStream& random, Tensor& y, WriteMode mode) override;
   void random_uniform(double low, double high, const RandomStream& random, Tensor& y) override;
   void random_normal(double mean, double stddev, const RandomStream& random, Tensor& y) override;
 
-  void prepare_update(const Tensor& gradients, const Tensor& tail, double max_norm, bool want_norm,
-                      Tensor& scalars) override;
-  void sgd_update(Tensor& w, const Tensor& gradient, Tensor& velocity, const SgdParams& params,
-                  const Tensor& scalars) override;
-  void adam_update(Tensor& w, const Tensor& gradient, Tensor& first_moment, Tensor& second_moment,
-                   const AdamParams& params, const Tensor& scalars) override;
+  void prepare_update(const Tensor& gradients, const Tensor& tail, double max_norm, const UpdateParams& params,
+                      StepState& state, Tensor& scalars) override;
+  void sgd_update(UpdateTensors& tensors, std::span<const SgdRange> ranges, const UpdateParams& params,
+                  StepState& state) override;
+  void adam_update(UpdateTensors& tensors, std::span<const AdamRange> ranges, const UpdateParams& params,
+                   StepState& state) override;
 
-  void gather_images(const Tensor& images, const Tensor& labels, const Tensor& order, std::int64_t begin,
+  void gather_images(const Tensor& images, const Tensor& labels, const Tensor& order, Tensor& cursor,
                      const GatherImagesParams& params, Tensor& y, Tensor& batch_labels) override;
 
  private:

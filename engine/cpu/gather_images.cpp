@@ -22,9 +22,8 @@ struct Augmentation {
   bool flip = false;
   std::int64_t down = 0, right = 0;
 
-  Augmentation(const GatherImagesParams& params, std::int64_t image) {
-    const auto words =
-        philox_block(params.seed, static_cast<std::uint64_t>(image), params.epoch | std::uint64_t{1} << 63);
+  Augmentation(const GatherImagesParams& params, std::uint64_t epoch, std::int64_t image) {
+    const auto words = philox_block(params.seed, static_cast<std::uint64_t>(image), epoch | std::uint64_t{1} << 63);
     const auto sides = static_cast<std::uint64_t>(2 * params.random_crop + 1);
     flip = params.random_flip && (words[0] & 1) != 0;
     down = static_cast<std::int64_t>(words[1] * sides >> 32) - params.random_crop;
@@ -71,7 +70,7 @@ void normalise(const std::uint8_t* from, const ImageSize& size, const GatherImag
 
 }  // namespace
 
-void CpuBackend::gather_images(const Tensor& images, const Tensor& labels, const Tensor& order, std::int64_t begin,
+void CpuBackend::gather_images(const Tensor& images, const Tensor& labels, const Tensor& order, Tensor& cursor,
                                const GatherImagesParams& params, Tensor& y, Tensor& batch_labels) {
   const ImageSize size{y.dim(1), y.dim(2), y.dim(3)};
   const std::int64_t n = y.dim(0), numel = size.numel();
@@ -79,7 +78,9 @@ void CpuBackend::gather_images(const Tensor& images, const Tensor& labels, const
   const bool augmented = params.random_flip || params.random_crop > 0;
   const auto* const from = data_of<std::uint8_t>(images);
   const auto* const from_labels = data_of<std::uint8_t>(labels);
-  const auto* const index = data_of<std::int32_t>(order) + begin;
+  auto* const place = data_of<std::int64_t>(cursor);
+  const auto epoch = static_cast<std::uint64_t>(place[cursor_slot::kEpoch]);
+  const auto* const index = data_of<std::int32_t>(order) + place[cursor_slot::kPosition];
   auto* const to_labels = data_of<std::int64_t>(batch_labels);
   Tensor scratch;
   if (augmented) scratch = Tensor::empty({parallel_parts(n, grain), numel}, DType::u8);
@@ -91,7 +92,7 @@ void CpuBackend::gather_images(const Tensor& images, const Tensor& labels, const
         const std::int64_t image = index[j];
         const std::uint8_t* pixels = from + image * numel;
         if (augmented) {
-          augment(pixels, size, Augmentation(params, image), buffers + part * numel);
+          augment(pixels, size, Augmentation(params, epoch, image), buffers + part * numel);
           pixels = buffers + part * numel;
         }
         normalise(pixels, size, params, to + j * numel);
@@ -99,6 +100,7 @@ void CpuBackend::gather_images(const Tensor& images, const Tensor& labels, const
       }
     });
   });
+  place[cursor_slot::kPosition] += n;
 }
 
 }  // namespace heddle::cpu

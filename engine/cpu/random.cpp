@@ -1,5 +1,6 @@
 // Random numbers and dropout. Used through CpuBackend. Element i takes number offset + i of the stream: lane
-// (offset + i) % 4 of Philox block (offset + i) / 4, whatever the number of threads. See core/random.h.
+// (offset + i) % 4 of Philox block (offset + i) / 4 of the stream that the counter names, whatever the number of
+// threads. See core/random.h.
 #include <cmath>
 #include <numbers>
 
@@ -14,12 +15,18 @@ namespace {
 // A Philox number costs about as much as eight other operations.
 constexpr std::int64_t kRandomGrain = kGrain / 8;
 
+// The upper half of the generator's counter.
+std::uint64_t stream_number(const RandomStream& random) {
+  return random.counter == nullptr ? 0 : static_cast<std::uint64_t>(*random.counter);
+}
+
 // Calls use(i, bits) for elements [begin, end).
 template <class Use>
 void for_each_random(const RandomStream& random, std::int64_t begin, std::int64_t end, Use use) {
+  const std::uint64_t stream = stream_number(random);
   for (std::int64_t i = begin; i < end;) {
     const std::uint64_t position = random.offset + static_cast<std::uint64_t>(i);
-    const auto block = philox_block(random.seed, position / 4);
+    const auto block = philox_block(random.seed, position / 4, stream);
     for (std::uint64_t lane = position % 4; lane < 4 && i < end; ++lane) use(i++, block[lane]);
   }
 }
@@ -70,10 +77,11 @@ void CpuBackend::random_uniform(double low, double high, const RandomStream& ran
 void CpuBackend::random_normal(double mean, double stddev, const RandomStream& random, Tensor& y) {
   visit_floats("random_normal", y.dtype(), [&]<class T>(TypeTag<T>) {
     T* const to = data_of<T>(y);
+    const std::uint64_t stream = stream_number(random);
     parallel_for(y.numel(), kRandomGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end;) {
         const std::uint64_t position = random.offset + static_cast<std::uint64_t>(i);
-        const auto block = philox_block(random.seed, position / 4);
+        const auto block = philox_block(random.seed, position / 4, stream);
         for (std::uint64_t lane = position % 4; lane < 4 && i < end; ++lane) {
           const std::uint64_t even = lane - lane % 2;
           // 1 - u is in (0,1], so the logarithm is finite.

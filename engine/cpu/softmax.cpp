@@ -1,5 +1,6 @@
 // Softmax and cross-entropy over the last dimension. Used through CpuBackend. Rows of cross_entropy, best first: the
 // SIMD table for f32, then the loops here.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -146,13 +147,15 @@ Counts simd_cross_entropy(const Tensor& logits, const Tensor& labels, const Tens
   return {correct, samples};
 }
 
-// Adds one call to the tail. Sums run over the rows in order, in double.
+// The sums of one call. They run over the rows in order, in double.
 template <class T>
-void add_to_tail(const Tensor& row_loss, const Tensor& labels, const Tensor& class_weight,
-                 const CrossEntropyParams& params, const Counts& counts, Tensor& stats) {
+void write_sums(const Tensor& row_loss, const Tensor& labels, const Tensor& class_weight,
+                const CrossEntropyParams& params, const Counts& counts, CrossEntropyResult& result) {
   const T* const losses = data_of<T>(row_loss);
   double loss = 0, weight = static_cast<double>(counts.samples);
   for (std::int64_t r = 0; r < row_loss.numel(); ++r) loss += static_cast<double>(losses[r]);
+  if (result.loss.defined()) *data_of<T>(result.loss) = static_cast<T>(loss);
+  if (!result.stats.defined()) return;
   if (class_weight.defined()) {
     const T* const weights = data_of<T>(class_weight);
     const auto* const label = data_of<std::int64_t>(labels);
@@ -163,7 +166,8 @@ void add_to_tail(const Tensor& row_loss, const Tensor& labels, const Tensor& cla
       }
     }
   }
-  float* const tail = data_of<float>(stats);
+  float* const tail = data_of<float>(result.stats);
+  if (result.stats_mode == WriteMode::store) std::fill_n(tail, tail_slot::kCount, 0.0f);
   tail[tail_slot::kWeightSum] += static_cast<float>(weight);
   tail[tail_slot::kLossSum] += static_cast<float>(loss);
   tail[tail_slot::kCorrect] += static_cast<float>(counts.correct);
@@ -220,16 +224,17 @@ void CpuBackend::softmax_backward(const Tensor& y, const Tensor& dy, bool log, T
 }
 
 void CpuBackend::cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& class_weight,
-                               const CrossEntropyParams& params, Tensor& row_loss, Tensor& dlogits, Tensor& stats) {
+                               const CrossEntropyParams& params, CrossEntropyResult& result) {
   visit_f32_f64("cross_entropy", logits.dtype(), [&]<class T>(TypeTag<T>) {
+    Tensor row_loss = result.row_loss.defined() ? result.row_loss : Tensor::empty({logits.dim(0)}, logits.dtype());
     const Counts counts = [&] {
       if constexpr (std::is_same_v<T, float>) {
-        return simd_cross_entropy(logits, labels, class_weight, params, row_loss, dlogits);
+        return simd_cross_entropy(logits, labels, class_weight, params, row_loss, result.dlogits);
       } else {
-        return own_cross_entropy<T>(logits, labels, class_weight, params, row_loss, dlogits);
+        return own_cross_entropy<T>(logits, labels, class_weight, params, row_loss, result.dlogits);
       }
     }();
-    if (stats.defined()) add_to_tail<T>(row_loss, labels, class_weight, params, counts, stats);
+    write_sums<T>(row_loss, labels, class_weight, params, counts, result);
   });
 }
 

@@ -1,5 +1,6 @@
 // The end of a training step: gradient checks and optimiser updates in one pass over the flat buffers. Used through
-// CpuBackend. Rows, best first: the SIMD table for f32, then the loops here for f64.
+// CpuBackend. The loops themselves are in the SIMD table; f32 only, as the flat buffers are.
+#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -31,131 +32,156 @@ double sum_of_squares(const float* x, std::int64_t n) {
   return total;
 }
 
-struct StepScalars {
-  double learning_rate, gradient_scale, step;
+double mean_scale(const float* tail, const UpdateParams& params) {
+  if (!params.divide_by_weight_sum) return 1;
+  const double weight_sum = static_cast<double>(tail[tail_slot::kWeightSum]);
+  return weight_sum == 0 ? 0 : 1 / weight_sum;
+}
+
+// What an update works with, once for all ranges.
+struct UpdateValues {
+  double learning_rate = 0, gradient_scale = 0, step = 1;
+  bool skip = false;
 };
-// False if the update is to be skipped.
-bool read_scalars(const Tensor& scalars, double learning_rate_scale, StepScalars& values) {
-  const float* const s = data_of<float>(scalars);
-  values = {.learning_rate = static_cast<double>(s[step_scalar::kLearningRate]) * learning_rate_scale,
-            .gradient_scale = static_cast<double>(s[step_scalar::kGradientScale]),
-            .step = static_cast<double>(s[step_scalar::kStep])};
-  return s[step_scalar::kSkip] == 0;
+
+UpdateValues read_values(const UpdateTensors& tensors, const UpdateParams& params, StepState& state) {
+  const auto* const counters = data_of<std::int64_t>(static_cast<const Tensor&>(state.counters()));
+  const Tensor& rates = state.learning_rates();
+  const float* const tail = data_of<float>(tensors.tail);
+  const std::int64_t batch = std::min(counters[step_slot::kBatch], rates.numel() - 1);
+  UpdateValues values{.learning_rate = static_cast<double>(data_of<float>(rates)[batch]),
+                      .step = static_cast<double>(counters[step_slot::kStep] + 1)};
+  if (tensors.scalars.defined()) {
+    const float* const scalars = data_of<float>(tensors.scalars);
+    values.gradient_scale = static_cast<double>(scalars[step_scalar::kGradientScale]);
+    values.skip = scalars[step_scalar::kSkip] != 0;
+  } else {
+    values.gradient_scale = mean_scale(tail, params);
+    values.skip =
+        tail[tail_slot::kNonFinite] > 0 ||
+        simd::simd_kernels().count_nonfinite(data_of<float>(tensors.gradients), tensors.gradients.numel()) > 0;
+  }
+  return values;
 }
 
-void own_sgd(Tensor& w, const Tensor& gradient, Tensor& velocity, const SgdParams& params, const StepScalars& s) {
-  double* const pw = data_of<double>(w);
-  const double* const pg = data_of<double>(gradient);
-  double* const pv = velocity.defined() ? data_of<double>(velocity) : nullptr;
-  parallel_for(w.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      double g = pg[i] * s.gradient_scale + params.weight_decay * pw[i];
-      if (pv != nullptr) {
-        pv[i] = params.momentum * pv[i] + g;
-        g = params.nesterov ? g + params.momentum * pv[i] : pv[i];
-      }
-      pw[i] -= s.learning_rate * g;
-    }
-  });
+void write_record(const UpdateTensors& tensors, const UpdateValues& values, bool non_finite, StepState& state) {
+  auto* const counters = data_of<std::int64_t>(state.counters());
+  const float* const tail = data_of<float>(tensors.tail);
+  const std::int64_t sequence = ++counters[step_slot::kSequence];
+  StatusRecord& record = state.device_records()[sequence % kStatusRecords];
+  record.step = counters[step_slot::kStep];
+  record.loss_sum = tail[tail_slot::kLossSum];
+  record.weight_sum = tail[tail_slot::kWeightSum];
+  record.correct = tail[tail_slot::kCorrect];
+  record.samples = tail[tail_slot::kSamples];
+  record.learning_rate = static_cast<float>(values.learning_rate);
+  record.gradient_norm = tensors.scalars.defined() ? data_of<float>(tensors.scalars)[step_scalar::kGradientNorm]
+                                                   : std::numeric_limits<float>::quiet_NaN();
+  record.non_finite = non_finite ? 1 : 0;
+  std::atomic_ref<std::int64_t>(record.sequence).store(sequence, std::memory_order_release);
 }
 
-void own_adam(Tensor& w, const Tensor& gradient, Tensor& first_moment, Tensor& second_moment, const AdamParams& params,
-              const StepScalars& s, double step_size, double inverse_sqrt_correction2) {
-  double* const pw = data_of<double>(w);
-  const double* const pg = data_of<double>(gradient);
-  double* const pm = data_of<double>(first_moment);
-  double* const pv = data_of<double>(second_moment);
-  parallel_for(w.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      double g = pg[i] * s.gradient_scale;
-      if (params.decoupled) {
-        pw[i] -= s.learning_rate * params.weight_decay * pw[i];
-      } else {
-        g += params.weight_decay * pw[i];
-      }
-      pm[i] = params.beta1 * pm[i] + (1 - params.beta1) * g;
-      pv[i] = params.beta2 * pv[i] + (1 - params.beta2) * g * g;
-      pw[i] -= step_size * pm[i] / (std::sqrt(pv[i]) * inverse_sqrt_correction2 + params.eps);
+// One update: apply(range, values, {begin, end}) updates elements of the flat buffers and returns how many weights it
+// refused to write.
+template <class Range, class Apply>
+void run_update(const char* op, UpdateTensors& tensors, std::span<const Range> ranges, const UpdateParams& params,
+                StepState& state, Apply apply) {
+  visit_types<float>(op, tensors.weights.dtype(), [](auto) {});
+  HEDDLE_CHECK(ranges.size() <= kMaxUpdateRanges, op, ": ", ranges.size(), " ranges, at most ", kMaxUpdateRanges,
+               " are possible in one call");
+  auto* const counters = data_of<std::int64_t>(state.counters());
+  const bool halted = counters[step_slot::kHalted] != 0;
+  const UpdateValues values = read_values(tensors, params, state);
+  std::atomic<std::int64_t> refused{0};
+  if (!halted && !values.skip) {
+    const simd::SimdKernels& kernels = simd::simd_kernels();
+    const float* const weights = data_of<float>(tensors.weights);
+    auto* const copies = tensors.bf16_weights.defined() ? data_of<std::uint16_t>(tensors.bf16_weights) : nullptr;
+    for (const Range& range : ranges) {
+      parallel_for(range.numel, kGrain, [&](std::int64_t first, std::int64_t last) {
+        const std::int64_t begin = range.begin + first, end = range.begin + last;
+        if (const std::int64_t count = apply(range, values, simd::Range{begin, end}); count > 0) refused += count;
+        if (copies != nullptr) kernels.to_bfloat16(weights + begin, copies + begin, end - begin);
+      });
     }
-  });
+  }
+  if (values.skip || refused > 0) counters[step_slot::kFlag] = 1;
+  if (!params.finish) return;
+  const bool non_finite = counters[step_slot::kFlag] != 0;
+  counters[step_slot::kFlag] = 0;
+  if (!halted) {
+    counters[step_slot::kSkipped] = non_finite ? 1 : 0;
+    if (!non_finite) ++counters[step_slot::kStep];
+    ++counters[step_slot::kBatch];
+    ++counters[step_slot::kRandom];
+    if (non_finite && params.halt_on_non_finite) counters[step_slot::kHalted] = 1;
+  }
+  write_record(tensors, values, non_finite || halted, state);
 }
 
 }  // namespace
 
-void CpuBackend::prepare_update(const Tensor& gradients, const Tensor& tail, double max_norm, bool want_norm,
-                                Tensor& scalars) {
+void CpuBackend::prepare_update(const Tensor& gradients, const Tensor& tail, double max_norm,
+                                const UpdateParams& params, StepState&, Tensor& scalars) {
   visit_types<float>("prepare_update", gradients.dtype(), [](auto) {});
-  const float* const g = data_of<float>(gradients);
   const float* const t = data_of<float>(tail);
-  const double weight_sum = static_cast<double>(t[tail_slot::kWeightSum]);
-  double scale = weight_sum == 0 ? 0 : 1 / weight_sum;
-  bool finite = !(t[tail_slot::kNonFinite] > 0);
-  double norm = std::numeric_limits<double>::quiet_NaN();
-  if (want_norm || max_norm > 0) {
-    const double squares = sum_of_squares(g, gradients.numel());
-    finite = finite && std::isfinite(squares);
-    norm = std::sqrt(squares) * scale;
-    if (max_norm > 0) scale *= std::fmin(1.0, max_norm / (norm + 1e-6));
-  } else if (finite) {
-    finite = simd::simd_kernels().count_nonfinite(g, gradients.numel()) == 0;
-  }
+  double scale = mean_scale(t, params);
+  const double squares = sum_of_squares(data_of<float>(gradients), gradients.numel());
+  const double norm = std::sqrt(squares) * scale;
+  if (max_norm > 0) scale *= std::fmin(1.0, max_norm / (norm + 1e-6));
   float* const s = data_of<float>(scalars);
   s[step_scalar::kGradientScale] = static_cast<float>(scale);
-  s[step_scalar::kGradientNorm] = want_norm ? static_cast<float>(norm) : std::numeric_limits<float>::quiet_NaN();
-  s[step_scalar::kSkip] = finite ? 0.0f : 1.0f;
+  s[step_scalar::kGradientNorm] = static_cast<float>(norm);
+  s[step_scalar::kSkip] = std::isfinite(squares) && !(t[tail_slot::kNonFinite] > 0) ? 0.0f : 1.0f;
 }
 
-void CpuBackend::sgd_update(Tensor& w, const Tensor& gradient, Tensor& velocity, const SgdParams& params,
-                            const Tensor& scalars) {
-  StepScalars s;
-  if (!read_scalars(scalars, params.learning_rate_scale, s)) return;
-  visit_f32_f64("sgd_update", w.dtype(), [&]<class T>(TypeTag<T>) {
-    if constexpr (std::is_same_v<T, float>) {
-      const simd::SgdStep step{.w = data_of<float>(w),
-                               .g = data_of<float>(gradient),
-                               .momentum_buffer = velocity.defined() ? data_of<float>(velocity) : nullptr,
-                               .learning_rate = static_cast<float>(s.learning_rate),
-                               .momentum = static_cast<float>(params.momentum),
-                               .weight_decay = static_cast<float>(params.weight_decay),
-                               .grad_scale = static_cast<float>(s.gradient_scale),
-                               .nesterov = params.nesterov};
-      parallel_for(w.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-        simd::simd_kernels().sgd_step(step, {begin, end});
-      });
-    } else {
-      own_sgd(w, gradient, velocity, params, s);
-    }
-  });
+void CpuBackend::sgd_update(UpdateTensors& tensors, std::span<const SgdRange> ranges, const UpdateParams& params,
+                            StepState& state) {
+  float* const w = data_of<float>(tensors.weights);
+  const float* const g = data_of<float>(static_cast<const Tensor&>(tensors.gradients));
+  float* const velocity = data_of<float>(tensors.first_state);
+  run_update("sgd_update", tensors, ranges, params, state,
+             [=](const SgdRange& range, const UpdateValues& values, simd::Range elements) {
+               const SgdParams& p = range.params;
+               const simd::SgdStep step{
+                   .w = w,
+                   .g = g,
+                   .momentum_buffer = p.momentum > 0 ? velocity : nullptr,
+                   .learning_rate = static_cast<float>(values.learning_rate * p.learning_rate_scale),
+                   .momentum = static_cast<float>(p.momentum),
+                   .weight_decay = static_cast<float>(p.weight_decay),
+                   .grad_scale = static_cast<float>(values.gradient_scale),
+                   .nesterov = p.nesterov};
+               return simd::simd_kernels().sgd_step(step, elements);
+             });
 }
 
-void CpuBackend::adam_update(Tensor& w, const Tensor& gradient, Tensor& first_moment, Tensor& second_moment,
-                             const AdamParams& params, const Tensor& scalars) {
-  StepScalars s;
-  if (!read_scalars(scalars, params.learning_rate_scale, s)) return;
-  const double step_size = s.learning_rate / (1 - std::pow(params.beta1, s.step));
-  const double inverse_sqrt_correction2 = 1 / std::sqrt(1 - std::pow(params.beta2, s.step));
-  visit_f32_f64("adam_update", w.dtype(), [&]<class T>(TypeTag<T>) {
-    if constexpr (std::is_same_v<T, float>) {
-      const simd::AdamStep step{.w = data_of<float>(w),
-                                .g = data_of<float>(gradient),
-                                .m = data_of<float>(first_moment),
-                                .v = data_of<float>(second_moment),
-                                .learning_rate = static_cast<float>(s.learning_rate),
-                                .beta1 = params.beta1,
-                                .beta2 = params.beta2,
-                                .eps = static_cast<float>(params.eps),
-                                .weight_decay = static_cast<float>(params.weight_decay),
-                                .grad_scale = static_cast<float>(s.gradient_scale),
-                                .step_size = static_cast<float>(step_size),
-                                .inverse_sqrt_correction2 = static_cast<float>(inverse_sqrt_correction2),
-                                .decoupled_weight_decay = params.decoupled};
-      parallel_for(w.numel(), kGrain / 2, [&](std::int64_t begin, std::int64_t end) {
-        simd::simd_kernels().adam_step(step, {begin, end});
-      });
-    } else {
-      own_adam(w, gradient, first_moment, second_moment, params, s, step_size, inverse_sqrt_correction2);
-    }
-  });
+void CpuBackend::adam_update(UpdateTensors& tensors, std::span<const AdamRange> ranges, const UpdateParams& params,
+                             StepState& state) {
+  float* const w = data_of<float>(tensors.weights);
+  const float* const g = data_of<float>(static_cast<const Tensor&>(tensors.gradients));
+  float* const m = data_of<float>(tensors.first_state);
+  float* const v = data_of<float>(tensors.second_state);
+  run_update("adam_update", tensors, ranges, params, state,
+             [=](const AdamRange& range, const UpdateValues& values, simd::Range elements) {
+               const AdamParams& p = range.params;
+               const double learning_rate = values.learning_rate * p.learning_rate_scale;
+               const simd::AdamStep step{
+                   .w = w,
+                   .g = g,
+                   .m = m,
+                   .v = v,
+                   .learning_rate = static_cast<float>(learning_rate),
+                   .beta1 = p.beta1,
+                   .beta2 = p.beta2,
+                   .eps = static_cast<float>(p.eps),
+                   .weight_decay = static_cast<float>(p.weight_decay),
+                   .grad_scale = static_cast<float>(values.gradient_scale),
+                   .step_size = static_cast<float>(learning_rate / (1 - std::pow(p.beta1, values.step))),
+                   .inverse_sqrt_correction2 = static_cast<float>(1 / std::sqrt(1 - std::pow(p.beta2, values.step))),
+                   .decoupled_weight_decay = p.decoupled};
+               return simd::simd_kernels().adam_step(step, elements);
+             });
 }
 
 }  // namespace heddle::cpu

@@ -44,7 +44,8 @@ DataLoader::DataLoader(const ResidentDataset& dataset, const DataLoaderOptions& 
     : dataset_(dataset),
       options_(options),
       gather_(gather_params(dataset, options)),
-      order_(Tensor::empty({dataset.size()}, DType::i32, dataset.images().device())) {
+      order_(Tensor::empty({dataset.size()}, DType::i32, dataset.images().device())),
+      cursor_(Tensor::zeros({cursor_slot::kCount}, DType::i64, dataset.images().device())) {
   start_epoch(0);
 }
 
@@ -62,20 +63,37 @@ void DataLoader::start_epoch(std::int64_t epoch) {
     }
   }
   if (!order_.device().is_cpu()) order_.copy_from(host);
-  gather_.epoch = static_cast<std::uint64_t>(epoch);
+  epoch_ = epoch;
   position_ = 0;
+  write_cursor();
+}
+
+void DataLoader::write_cursor() {
+  std::vector<std::int64_t> values(cursor_slot::kCount, 0);
+  values[cursor_slot::kPosition] = position_;
+  values[cursor_slot::kEpoch] = epoch_;
+  cursor_.copy_from(Tensor::from_values(values, {cursor_slot::kCount}));
+}
+
+std::int64_t DataLoader::next_size() const {
+  const std::int64_t left = dataset_.size() - position_;
+  return options_.drop_last && left < options_.batch_size ? 0 : std::min(left, options_.batch_size);
+}
+
+Batch DataLoader::load(std::int64_t images) {
+  const Device device = dataset_.images().device();
+  Batch batch{Tensor::empty({images, dataset_.height(), dataset_.width(), dataset_.channels()}, DType::f32, device),
+              Tensor::empty({images}, DType::i64, device)};
+  backend_for(device).gather_images(dataset_.images(), dataset_.labels(), order_, cursor_, gather_, batch.images,
+                                    batch.labels);
+  return batch;
 }
 
 std::optional<Batch> DataLoader::next() {
-  const std::int64_t left = dataset_.size() - position_;
-  if (left <= 0 || (options_.drop_last && left < options_.batch_size)) return std::nullopt;
-  const std::int64_t count = std::min(left, options_.batch_size);
-  const Device device = dataset_.images().device();
-  Batch batch{Tensor::empty({count, dataset_.height(), dataset_.width(), dataset_.channels()}, DType::f32, device),
-              Tensor::empty({count}, DType::i64, device)};
-  backend_for(device).gather_images(dataset_.images(), dataset_.labels(), order_, position_, gather_, batch.images,
-                                    batch.labels);
-  position_ += count;
+  const std::int64_t images = next_size();
+  if (images == 0) return std::nullopt;
+  Batch batch = load(images);
+  advance(images);
   return batch;
 }
 
@@ -83,6 +101,7 @@ void DataLoader::skip(std::int64_t batches) {
   HEDDLE_CHECK(batches >= 0 && batches <= batches_per_epoch(), "data loader: skip of ", batches,
                " batches in an epoch of ", batches_per_epoch());
   position_ = std::min(position_ + batches * options_.batch_size, dataset_.size());
+  write_cursor();
 }
 
 std::int64_t DataLoader::batches_per_epoch() const {

@@ -34,13 +34,23 @@ class DataLoader {
   // The data set must outlive the loader. Throws: InvalidArgument on options out of range.
   DataLoader(const ResidentDataset& dataset, const DataLoaderOptions& options);
 
-  // Starts an epoch: a new order from (seed, epoch), or file order without shuffle.
+  // Starts an epoch: a new order from (seed, epoch), or file order without shuffle. Copies it to the device.
   void start_epoch(std::int64_t epoch);
-  // The next batch, or nothing at the end of the epoch. The tensors of a batch are fresh memory.
+  // The next batch, or nothing at the end of the epoch. The tensors of a batch are fresh memory. It is load() and
+  // advance() of next_size() images.
   std::optional<Batch> next();
   // Skips batches without computing them, to resume inside an epoch.
   void skip(std::int64_t batches);
+
+  // For steps that are recorded: the size of the next batch is decided on the host (0 at the end of the epoch), the
+  // step queues load(), which finds its place on the device and changes nothing on the host, and after each run of the
+  // step the host counts it with advance().
+  std::int64_t next_size() const;
+  Batch load(std::int64_t images);
+  void advance(std::int64_t images) { position_ += images; }
+
   std::int64_t batches_per_epoch() const;
+  std::int64_t dataset_size() const { return dataset_.size(); }
   std::int64_t position() const noexcept { return position_; }  // images handed out in this epoch
   const Tensor& order() const noexcept { return order_; }       // i32 (M), on the data set's device
 
@@ -48,7 +58,11 @@ class DataLoader {
   const ResidentDataset& dataset_;
   DataLoaderOptions options_;
   GatherImagesParams gather_;
+  void write_cursor();
+
   Tensor order_;
+  Tensor cursor_;  // i64 (cursor_slot::kCount), on the data set's device
+  std::int64_t epoch_ = 0;
   std::int64_t position_ = 0;
 };
 

@@ -17,7 +17,8 @@ Variable Dropout::forward(const Variable& x) {
 
 void Dropout::reset_own_parameters(Philox& random) {
   const std::uint64_t high = random.next_u32();
-  random_ = {.seed = (high << 32) | random.next_u32()};
+  random_.seed = (high << 32) | random.next_u32();
+  random_.offset = 0;
 }
 
 }  // namespace heddle::nn

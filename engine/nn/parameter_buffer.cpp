@@ -34,7 +34,7 @@ ParameterBuffer::ParameterBuffer(Module& module) {
 
 void ParameterBuffer::zero_grad() {
   for (ParameterSegment& segment : segments_) segment.variable.zero_grad();
-  tail_.fill_zero();
+  tail_.zero();
 }
 
 void ParameterBuffer::finish_gradients() {
@@ -48,6 +48,7 @@ void ParameterBuffer::finish_gradients() {
       if (segment.variable.grad_is_fresh()) segment.variable.grad();
     }
   }
+  tail_.read();
 }
 
 void ParameterBuffer::mark_changed() { data_.mutable_raw_data(); }

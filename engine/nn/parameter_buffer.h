@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../backend/op_params.h"
+#include "../ops/loss_stats.h"
 #include "module.h"
 
 namespace heddle::nn {
@@ -34,21 +35,24 @@ class ParameterBuffer {
 
   Tensor& data() noexcept { return data_; }
   Tensor& gradients() noexcept { return gradients_; }  // same numel as data
+  // Valid after finish_gradients().
   Tensor& gradients_with_tail() noexcept { return all_gradients_; }
-  Tensor& tail() noexcept { return tail_; }  // (tail_slot::kCount) f32
+  // Where losses leave their sums, for CrossEntropyOptions::stats; f32 (tail_slot::kCount).
+  ops::LossStats& tail() noexcept { return tail_; }
   const std::vector<ParameterSegment>& segments() const noexcept { return segments_; }
   Device device() const { return data_.device(); }
 
-  // Marks all gradients fresh and zeroes the tail.
+  // Marks all gradients and the tail fresh: the first contribution stores. No kernel.
   void zero_grad();
-  // Zero-fills gradients that no backward pass reached since zero_grad(), so that the flat buffer is valid.
+  // Zero-fills what nothing contributed to since zero_grad(), so that the flat buffer is valid.
   void finish_gradients();
   // To be called after data() was changed as a whole: values saved for backward notice.
   void mark_changed();
 
  private:
   std::vector<ParameterSegment> segments_;
-  Tensor data_, all_gradients_, gradients_, tail_;
+  Tensor data_, all_gradients_, gradients_;
+  ops::LossStats tail_;
 };
 
 }  // namespace heddle::nn

@@ -66,9 +66,10 @@ void check_cross_entropy(const Tensor& logits, const Tensor& labels, const Cross
                  " classes, class_weight is ", options.class_weight.shape());
   }
   if (options.stats.defined()) {
-    check_dtype(op, "stats", options.stats, DType::f32);
-    check_same_device(op, "logits", logits, "stats", options.stats);
-    HEDDLE_CHECK(options.stats.shape() == Shape{tail_slot::kCount}, op, ": stats are ", options.stats.shape(), ", ",
+    const Tensor& stats = options.stats.place();
+    check_dtype(op, "stats", stats, DType::f32);
+    check_same_device(op, "logits", logits, "stats", stats);
+    HEDDLE_CHECK(stats.shape() == Shape{tail_slot::kCount}, op, ": stats are ", stats.shape(), ", ",
                  Shape{tail_slot::kCount}, " is needed");
   }
   check_index_values(op, "labels", labels, classes, &options.ignore_index);
@@ -107,31 +108,33 @@ Variable cross_entropy(const Variable& logits, const Tensor& labels, const Cross
   const DType loss_dtype = logits.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const bool mean = options.reduction == Reduction::mean;
 
-  Tensor row_loss = Tensor::empty({labels.numel()}, loss_dtype, device);
-  Tensor gradient = needs_graph({&logits}) ? Tensor::empty(rows, logits.dtype(), device) : Tensor();
-  // The mean needs this batch's own weight sum, while the caller's statistics may go on from earlier batches.
-  Tensor stats = mean ? Tensor::zeros({tail_slot::kCount}, DType::f32, device) : options.stats;
-  backend.cross_entropy(logits.data().reshape(rows), labels.reshape(Shape{labels.numel()}), options.class_weight,
-                        {.label_smoothing = options.label_smoothing, .ignore_index = options.ignore_index}, row_loss,
-                        gradient, stats);
-
-  Tensor y, divisor;
-  if (options.reduction == Reduction::none) {
-    y = row_loss.reshape(labels.shape());
+  const bool sums = options.reduction != Reduction::none;
+  CrossEntropyResult result;
+  if (sums) {
+    result.loss = Tensor::empty({}, loss_dtype, device);
   } else {
-    y = Tensor::empty({}, loss_dtype, device);
-    if (labels.numel() == 0) {
-      y.fill_zero();
-    } else {
-      backend.reduce(ReduceKind::sum, row_loss, 1u, y, WriteMode::store);
-    }
+    result.row_loss = Tensor::empty({labels.numel()}, loss_dtype, device);
   }
+  if (needs_graph({&logits})) result.dlogits = Tensor::empty(rows, logits.dtype(), device);
+  LossStats total = options.stats;
   if (mean) {
-    if (options.stats.defined()) {
-      Tensor total = options.stats;
-      backend.axpy(1.0, stats, total);
-    }
-    divisor = converted(stats.narrow(tail_slot::kWeightSum, 1).reshape(Shape{}), loss_dtype);
+    // The mean needs this batch's own weight sum, while the caller's statistics may go on from earlier batches.
+    result.stats = Tensor::empty({tail_slot::kCount}, DType::f32, device);
+    result.stats_mode = WriteMode::store;
+  } else if (total.defined()) {
+    GradTarget target = total.target();
+    result.stats = target.tensor;
+    result.stats_mode = target.mode;
+  }
+  backend.cross_entropy(logits.data().reshape(rows), labels.reshape(Shape{labels.numel()}), options.class_weight,
+                        {.label_smoothing = options.label_smoothing, .ignore_index = options.ignore_index}, result);
+
+  Tensor y = sums ? result.loss : result.row_loss.reshape(labels.shape());
+  const Tensor gradient = result.dlogits;
+  Tensor divisor;
+  if (mean) {
+    if (total.defined()) backend.axpy(1.0, result.stats, total.tensor());
+    divisor = converted(result.stats.narrow(tail_slot::kWeightSum, 1).reshape(Shape{}), loss_dtype);
     backend.binary(BinaryOp::div, y, divisor, y);
   }
   if (!gradient.defined()) return y;

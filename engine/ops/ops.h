@@ -17,6 +17,7 @@
 
 #include "../autograd/variable.h"
 #include "../backend/op_params.h"
+#include "loss_stats.h"
 
 namespace heddle::ops {
 
@@ -150,9 +151,9 @@ struct CrossEntropyOptions {
   Tensor class_weight;           // (K) of the logits' dtype, or undefined; each term is weighted by its class
   std::int64_t ignore_index = -100;
   Reduction reduction = Reduction::mean;  // mean: divided by the sum of the labels' weights (0/0 = NaN if all ignored)
-  // Undefined, or f32 (tail_slot::kCount), for example ParameterBuffer::tail(): weight sum, loss sum, correct and
-  // sample counts are added to it in the same pass.
-  Tensor stats;
+  // None, or where weight sum, loss sum, correct and sample counts go in the same pass, for example
+  // ParameterBuffer::tail(). A plain f32 tensor (tail_slot::kCount) serves too: they are added to what it holds.
+  LossStats stats;
 };
 // logits (..,K) float, labels i64 (..) in [0,K) or ignore_index (checked for CPU tensors). The gradient is computed in
 // the forward pass; with reduction sum and backward() started right here it costs nothing more. The loss is f32, or f64

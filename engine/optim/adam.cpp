@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "engine/backend/backend.h"
-
 namespace heddle::optim {
 namespace {
 
@@ -48,16 +46,14 @@ std::vector<std::pair<std::string, Tensor>> Adam::state_tensors() {
   return {{"first_moment", first_moment_}, {"second_moment", second_moment_}};
 }
 
-void Adam::update(const Tensor& scalars) {
+void Adam::update(UpdateTensors& tensors, const UpdateParams& params) {
+  tensors.first_state = first_moment_;
+  tensors.second_state = second_moment_;
   Backend& backend = backend_for(parameters_.device());
-  for (const Group& group : groups_) {
-    for (const FlatRange& range : live_ranges(group.ranges)) {
-      Tensor w = parameters_.data().narrow(range.begin, range.numel);
-      Tensor m = first_moment_.narrow(range.begin, range.numel);
-      Tensor v = second_moment_.narrow(range.begin, range.numel);
-      backend.adam_update(w, parameters_.gradients().narrow(range.begin, range.numel), m, v, group.params, scalars);
-    }
-  }
+  const std::vector<AdamRange> ranges = live_ranges(groups_);
+  for_each_call(std::span(ranges), params, [&](std::span<const AdamRange> now, const UpdateParams& call) {
+    backend.adam_update(tensors, now, call, state_);
+  });
 }
 
 AdamW::AdamW(nn::ParameterBuffer& parameters, double learning_rate, AdamParams params)

@@ -27,7 +27,7 @@ class Adam : public Optimizer {
   std::vector<std::pair<std::string, Tensor>> state_tensors() override;
 
  protected:
-  void update(const Tensor& scalars) override;
+  void update(UpdateTensors& tensors, const UpdateParams& params) override;
 
  private:
   std::vector<Group> groups_;

@@ -1,8 +1,7 @@
 #include "engine/optim/optimizer.h"
 
 #include <cmath>
-
-#include "engine/backend/backend.h"
+#include <limits>
 
 namespace heddle::optim {
 
@@ -23,52 +22,55 @@ std::vector<SegmentRange> select_parameters(const nn::ParameterBuffer& parameter
 
 Optimizer::Optimizer(nn::ParameterBuffer& parameters, double learning_rate)
     : parameters_(parameters),
-      scalars_(Tensor::zeros({step_scalar::kCount}, DType::f32, parameters.device())),
-      unit_tail_(Tensor::zeros({tail_slot::kCount}, DType::f32, parameters.device())) {
+      state_(parameters.device()),
+      scalars_(Tensor::zeros({step_scalar::kCount}, DType::f32, parameters.device())) {
   set_learning_rate(learning_rate);
 }
 
 Optimizer::~Optimizer() = default;
 
 void Optimizer::set_learning_rate(double value) {
-  HEDDLE_CHECK(std::isfinite(value) && value >= 0, "learning rate ", value, " is not a finite number >= 0");
-  learning_rate_ = value;
+  if (has_one_rate_ && value == learning_rate_) return;
+  set_learning_rates({&value, 1});
+}
+
+void Optimizer::set_learning_rates(std::span<const double> values) {
+  for (const double value : values) {
+    HEDDLE_CHECK(std::isfinite(value) && value >= 0, "learning rate ", value, " is not a finite number >= 0");
+  }
+  state_.set_learning_rates(values);
+  state_.set(step_slot::kBatch, 0);
+  learning_rate_ = values.front();
+  has_one_rate_ = values.size() == 1;
 }
 
 void Optimizer::step(const StepOptions& options) {
   HEDDLE_CHECK(options.max_gradient_norm >= 0, "max_gradient_norm ", options.max_gradient_norm, " is negative");
   parameters_.finish_gradients();
-  Backend& backend = backend_for(parameters_.device());
-  write_scalars();
-  // A gradient that is to be used as it is, is one whose weight sum is 1.
-  if (!options.divide_by_weight_sum) {
-    unit_tail_.copy_from(parameters_.tail());
-    Tensor weight_sum = unit_tail_.narrow(tail_slot::kWeightSum, 1);
-    backend.fill(weight_sum, 1.0);
+  const UpdateParams params{.divide_by_weight_sum = options.divide_by_weight_sum,
+                            .halt_on_non_finite = options.halt_on_non_finite};
+  UpdateTensors tensors{
+      .weights = parameters_.data(), .gradients = parameters_.gradients(), .tail = parameters_.tail().read()};
+  prepared_ = options.want_gradient_norm || options.max_gradient_norm > 0;
+  if (prepared_) {
+    backend_for(parameters_.device())
+        .prepare_update(tensors.gradients, tensors.tail, options.max_gradient_norm, params, state_, scalars_);
+    tensors.scalars = scalars_;
   }
-  backend.prepare_update(parameters_.gradients(), options.divide_by_weight_sum ? parameters_.tail() : unit_tail_,
-                         options.max_gradient_norm, options.want_gradient_norm || options.max_gradient_norm > 0,
-                         scalars_);
-  update(scalars_);
-  if (!last_step_skipped()) ++step_count_;
+  update(tensors, params);
 }
 
-void Optimizer::write_scalars() {
-  Tensor host = scalars_.device().is_cpu() ? scalars_ : Tensor::zeros(scalars_.shape());
-  float* const values = host.mutable_host_data<float>();
-  values[step_scalar::kLearningRate] = static_cast<float>(learning_rate_);
-  values[step_scalar::kStep] = static_cast<float>(step_count_ + 1);
-  if (!scalars_.device().is_cpu()) scalars_.copy_from(host);
+double Optimizer::gradient_norm() const {
+  return prepared_ ? scalars_.narrow(step_scalar::kGradientNorm, 1).item() : std::numeric_limits<double>::quiet_NaN();
 }
-
-bool Optimizer::last_step_skipped() const { return scalars_.narrow(step_scalar::kSkip, 1).item() != 0; }
-
-double Optimizer::gradient_norm() const { return scalars_.narrow(step_scalar::kGradientNorm, 1).item(); }
 
 void Optimizer::restore_counters(std::int64_t step_count, double learning_rate) {
   HEDDLE_CHECK(step_count >= 0, "step count ", step_count, " is negative");
   set_learning_rate(learning_rate);
-  step_count_ = step_count;
+  state_.set(step_slot::kStep, step_count);
+  state_.set(step_slot::kRandom, step_count);
+  state_.set(step_slot::kHalted, 0);
+  state_.set(step_slot::kSkipped, 0);
 }
 
 void Optimizer::check_groups(const std::vector<std::vector<SegmentRange>>& groups) const {
@@ -86,7 +88,7 @@ void Optimizer::check_groups(const std::vector<std::vector<SegmentRange>>& group
   }
 }
 
-std::vector<FlatRange> Optimizer::live_ranges(const std::vector<SegmentRange>& ranges) const {
+std::vector<Optimizer::FlatRange> Optimizer::live_ranges(const std::vector<SegmentRange>& ranges) const {
   std::vector<FlatRange> live;
   for (const SegmentRange& range : ranges) {
     for (std::size_t i = range.first; i < range.last; ++i) {

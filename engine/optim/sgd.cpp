@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "engine/backend/backend.h"
-
 namespace heddle::optim {
 namespace {
 
@@ -40,15 +38,13 @@ std::vector<std::pair<std::string, Tensor>> Sgd::state_tensors() {
   return {{"momentum", velocity_}};
 }
 
-void Sgd::update(const Tensor& scalars) {
+void Sgd::update(UpdateTensors& tensors, const UpdateParams& params) {
+  tensors.first_state = velocity_;
   Backend& backend = backend_for(parameters_.device());
-  for (const Group& group : groups_) {
-    for (const FlatRange& range : live_ranges(group.ranges)) {
-      Tensor w = parameters_.data().narrow(range.begin, range.numel);
-      Tensor velocity = group.params.momentum > 0 ? velocity_.narrow(range.begin, range.numel) : Tensor();
-      backend.sgd_update(w, parameters_.gradients().narrow(range.begin, range.numel), velocity, group.params, scalars);
-    }
-  }
+  const std::vector<SgdRange> ranges = live_ranges(groups_);
+  for_each_call(std::span(ranges), params, [&](std::span<const SgdRange> now, const UpdateParams& call) {
+    backend.sgd_update(tensors, now, call, state_);
+  });
 }
 
 }  // namespace heddle::optim

@@ -24,7 +24,7 @@ class Sgd final : public Optimizer {
   std::vector<std::pair<std::string, Tensor>> state_tensors() override;
 
  protected:
-  void update(const Tensor& scalars) override;
+  void update(UpdateTensors& tensors, const UpdateParams& params) override;
 
  private:
   std::vector<Group> groups_;

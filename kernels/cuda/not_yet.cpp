@@ -11,12 +11,16 @@ namespace {
 void CudaBackend::dropout(const Tensor&, double, const RandomStream&, Tensor&, WriteMode) { refuse("dropout"); }
 void CudaBackend::random_uniform(double, double, const RandomStream&, Tensor&) { refuse("random_uniform"); }
 void CudaBackend::random_normal(double, double, const RandomStream&, Tensor&) { refuse("random_normal"); }
-void CudaBackend::prepare_update(const Tensor&, const Tensor&, double, bool, Tensor&) { refuse("prepare_update"); }
-void CudaBackend::sgd_update(Tensor&, const Tensor&, Tensor&, const SgdParams&, const Tensor&) { refuse("sgd_update"); }
-void CudaBackend::adam_update(Tensor&, const Tensor&, Tensor&, Tensor&, const AdamParams&, const Tensor&) {
+void CudaBackend::prepare_update(const Tensor&, const Tensor&, double, const UpdateParams&, StepState&, Tensor&) {
+  refuse("prepare_update");
+}
+void CudaBackend::sgd_update(UpdateTensors&, std::span<const SgdRange>, const UpdateParams&, StepState&) {
+  refuse("sgd_update");
+}
+void CudaBackend::adam_update(UpdateTensors&, std::span<const AdamRange>, const UpdateParams&, StepState&) {
   refuse("adam_update");
 }
-void CudaBackend::gather_images(const Tensor&, const Tensor&, const Tensor&, std::int64_t, const GatherImagesParams&,
+void CudaBackend::gather_images(const Tensor&, const Tensor&, const Tensor&, Tensor&, const GatherImagesParams&,
                                 Tensor&, Tensor&) {
   refuse("gather_images");
 }

@@ -33,18 +33,20 @@ void CudaBackend::softmax_backward(const Tensor& y, const Tensor& dy, bool log, 
 }
 
 void CudaBackend::cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& class_weight,
-                                const CrossEntropyParams& params, Tensor& row_loss, Tensor& dlogits, Tensor& stats) {
+                                const CrossEntropyParams& params, CrossEntropyResult& result) {
   visit_types<DType::f32>("cross_entropy", logits.dtype(), [&](auto) {
-    const std::size_t nbytes =
-        stats.defined() ? cross_entropy_scratch_nbytes(logits.dim(0), logits.dim(1)) : std::size_t{0};
+    const bool sums = result.loss.defined() || result.stats.defined();
+    const std::size_t nbytes = sums ? cross_entropy_scratch_nbytes(logits.dim(0), logits.dim(1)) : std::size_t{0};
     Tensor scratch;
     if (nbytes > 0) scratch = Tensor::empty({static_cast<std::int64_t>(nbytes)}, DType::u8, device_);
     cuda::cross_entropy({.logits = data_of<float>(logits),
                          .labels = data_of<std::int64_t>(labels),
                          .class_weight = data_of<float>(class_weight),
-                         .row_loss = data_of<float>(row_loss),
-                         .dlogits = data_of<float>(dlogits),
-                         .stats = data_of<float>(stats),
+                         .row_loss = data_of<float>(result.row_loss),
+                         .loss = data_of<float>(result.loss),
+                         .dlogits = data_of<float>(result.dlogits),
+                         .stats = data_of<float>(result.stats),
+                         .add_to_stats = result.stats_mode == WriteMode::add,
                          .rows = logits.dim(0),
                          .classes = logits.dim(1),
                          .ignore_index = params.ignore_index,

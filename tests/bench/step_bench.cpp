@@ -62,8 +62,10 @@ class Step {
     for (int i = 0; i < 4096; ++i) order.mutable_host_data<std::int32_t>()[i] = (i * 1031) % 4096;
     const Tensor x = Tensor::empty({batch_, height, width, 1});
     labels_ = Tensor::zeros({batch_}, DType::i64);
-    forward_.push_back({"gather_images", 0, [=, x = x, y = labels_]() mutable {
-                          backend().gather_images(pixels, labels, order, 0, {}, x, y);
+    const Tensor cursor = Tensor::zeros({cursor_slot::kCount}, DType::i64);
+    forward_.push_back({"gather_images", 0, [=, cursor = cursor, x = x, y = labels_]() mutable {
+                          cursor.fill_zero();
+                          backend().gather_images(pixels, labels, order, cursor, {}, x, y);
                         }});
     return x;
   }
@@ -135,17 +137,18 @@ class Step {
   }
 
   void loss(const Tensor& logits) {
-    const Tensor row_loss = Tensor::empty({batch_}), tail = Tensor::zeros({tail_slot::kCount});
-    const Tensor scalars = Tensor::zeros({step_scalar::kCount});
-    Tensor dlogits = gradient_of(logits);
-    forward_.push_back({"cross_entropy", 0, [=, labels = labels_, row_loss = row_loss, tail = tail]() mutable {
-                          backend().fill(tail, 0);
-                          backend().cross_entropy(logits, labels, Tensor(), {}, row_loss, dlogits, tail);
+    const Tensor tail = Tensor::zeros({tail_slot::kCount});
+    const CrossEntropyResult result{
+        .loss = Tensor::empty({}), .dlogits = gradient_of(logits), .stats = tail, .stats_mode = WriteMode::store};
+    forward_.push_back({"cross_entropy", 0, [=, labels = labels_, result = result]() mutable {
+                          backend().cross_entropy(logits, labels, Tensor(), {}, result);
                         }});
-    update_.push_back({"update", 0, [=, this, scalars = scalars, velocity = Tensor()]() mutable {
-                         backend().prepare_update(gradients_, tail, 0, false, scalars);
-                         backend().sgd_update(parameters_, gradients_, velocity, {}, scalars);
-                       }});
+    const UpdateTensors tensors{.weights = parameters_, .gradients = gradients_, .tail = tail};
+    const SgdRange range{0, parameters_.numel(), {}};
+    update_.push_back(
+        {"update", 0, [=, state = std::make_shared<StepState>(Device::cpu()), tensors = tensors]() mutable {
+           backend().sgd_update(tensors, {&range, 1}, {.divide_by_weight_sum = true}, *state);
+         }});
   }
 
  private:

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "engine/core/error.h"
 #include "tests/cpu/simd_support.h"
@@ -161,7 +162,7 @@ TEST_CASE("SIMD optimiser steps follow PyTorch's formulas") {
   for (const SimdKernels* k : available_tables()) {
     for (const double momentum : {0.0, 0.9}) {
       for (const bool nesterov : {false, true}) {
-        Floats w = random.uniform(n), buffer = filled(n);
+        Floats w = random.uniform(n), buffer = filled(n, 0.0f);
         Doubles w64(w.begin(), w.end()), buffer64(w.size());
         for (int step = 0; step < 3; ++step) {
           const Floats g = random.uniform(n);
@@ -172,13 +173,12 @@ TEST_CASE("SIMD optimiser steps follow PyTorch's formulas") {
                                 .momentum = static_cast<float>(momentum),
                                 .weight_decay = 0.01f,
                                 .grad_scale = 0.5f,
-                                .nesterov = nesterov,
-                                .first_step = step == 0};
+                                .nesterov = nesterov};
           k->sgd_step(args, {0, 5});
           k->sgd_step(args, {5, n});
           for (std::size_t i = 0; i < w64.size(); ++i) {
             const double gradient = 0.5 * g[i] + 0.01 * w64[i];
-            buffer64[i] = step == 0 ? gradient : momentum * buffer64[i] + gradient;
+            buffer64[i] = momentum * buffer64[i] + gradient;
             w64[i] -= 0.1 * (momentum > 0 && nesterov ? gradient + momentum * buffer64[i] : buffer64[i]);
           }
         }
@@ -213,6 +213,31 @@ TEST_CASE("SIMD optimiser steps follow PyTorch's formulas") {
       }
       CHECK(worst_error(w, w64) < 1e-5);
     }
+  }
+}
+
+TEST_CASE("SIMD optimiser steps write no weight that is not finite, and count those they leave") {
+  for (const SimdKernels* k : available_tables()) {
+    const Floats before = filled(std::int64_t{37}, 1.0f);
+    Floats g = filled(std::int64_t{37}, 1.0f);
+    g[3] = std::numeric_limits<float>::infinity();
+    g[20] = std::numeric_limits<float>::quiet_NaN();
+    g[36] = 3e38f;
+    for (const bool momentum : {false, true}) {
+      Floats w = before, buffer = before;
+      const SgdStep args = {.w = w.data(),
+                            .g = g.data(),
+                            .momentum_buffer = momentum ? buffer.data() : nullptr,
+                            .learning_rate = 10.0f,
+                            .momentum = momentum ? 0.5f : 0.0f};
+      CHECK(k->sgd_step(args, {0, 37}) == 3);
+      for (const std::size_t i : {3u, 20u, 36u}) CHECK((w[i] == 1.0f && buffer[i] == 1.0f));
+      CHECK(w[0] == (momentum ? -14.0f : -9.0f));
+    }
+    Floats w = before, m = before, v = before;
+    CHECK(k->adam_step({.w = w.data(), .g = g.data(), .m = m.data(), .v = v.data(), .step_size = 1.0f}, {0, 37}) == 3);
+    for (const std::size_t i : {3u, 20u, 36u}) CHECK((w[i] == 1.0f && m[i] == 1.0f && v[i] == 1.0f));
+    CHECK(w[0] != 1.0f);
   }
 }
 

@@ -25,12 +25,13 @@ struct Result {
 };
 Result one_row(const std::vector<double>& logits, std::int64_t label, double smoothing, DType dtype) {
   const auto classes = static_cast<std::int64_t>(logits.size());
-  Tensor loss = Tensor::empty({1}, dtype), gradient = Tensor::empty({1, classes}, dtype);
-  Tensor tail = Tensor::zeros({tail_slot::kCount});
+  CrossEntropyResult result{.row_loss = Tensor::empty({1}, dtype),
+                            .dlogits = Tensor::empty({1, classes}, dtype),
+                            .stats = Tensor::zeros({tail_slot::kCount})};
   cpu().cross_entropy(tensor_of(Array({1, classes}, logits), dtype),
                       Tensor::full({1}, static_cast<double>(label), DType::i64), Tensor(),
-                      {.label_smoothing = smoothing}, loss, gradient, tail);
-  return {loss.item(), array_of(gradient), tail.to_vector<float>()};
+                      {.label_smoothing = smoothing}, result);
+  return {result.row_loss.item(), array_of(result.dlogits), result.stats.to_vector<float>()};
 }
 
 }  // namespace
@@ -63,11 +64,13 @@ TEST_CASE("cross-entropy agrees with the reference") {
     for (const double smoothing : {0.0, 0.1, 1.0}) {
       for (const bool weighted : {false, true}) {
         for (const bool gradient : {false, true}) {
+          // Without a gradient the sums are added and the losses of rows are wanted, with one it is the other way.
+          const WriteMode stats_mode = gradient ? WriteMode::store : WriteMode::add;
           // Label 2 is ignored where it occurs.
           const CrossEntropyParams params{.label_smoothing = smoothing, .ignore_index = classes > 2 ? 2 : -100};
           const Shape shape{rows, classes};
           std::vector<ParityOutput> outputs = {
-              {{rows}}, {{tail_slot::kCount}, DType::f32, integer_array({tail_slot::kCount}, 0, 9)}};
+              {{gradient ? 1 : rows}}, {{tail_slot::kCount}, DType::f32, integer_array({tail_slot::kCount}, 0, 9)}};
           if (gradient) outputs.push_back({shape});
           expect_parity({.name = join_text("cross_entropy ", shape, " e ", smoothing, weighted ? " weighted" : ""),
                          .inputs = {random_input(shape, -5, 5), integer_input({rows}, DType::i64, 0, classes - 1),
@@ -75,18 +78,23 @@ TEST_CASE("cross-entropy agrees with the reference") {
                          .outputs = outputs,
                          .call =
                              [&](auto& in, auto& out, WriteMode) {
-                               Tensor none;
-                               cpu().cross_entropy(in[0], in[1], in[2], params, out[0], gradient ? out[2] : none,
-                                                   out[1]);
+                               CrossEntropyResult result{.stats = out[1], .stats_mode = stats_mode};
+                               (gradient ? result.loss : result.row_loss) = out[0];
+                               if (gradient) result.dlogits = out[2];
+                               cpu().cross_entropy(in[0], in[1], in[2], params, result);
                              },
                          .reference =
                              [&](const Arrays& in) {
                                auto result = reference::cross_entropy(in[0], in[1], in[2], params);
-                               for (std::int64_t i = 0; i < result.stats.numel(); ++i) result.stats[i] += in[3][i];
+                               for (std::int64_t i = 0; i < result.stats.numel(); ++i) {
+                                 if (stats_mode == WriteMode::add) result.stats[i] += in[3][i];
+                               }
                                // The tail is f32 whatever the logits are.
                                for (double& v : result.stats.values) v = static_cast<double>(static_cast<float>(v));
-                               Arrays all{result.row_loss, result.stats};
-                               if (gradient) all.push_back(result.dlogits);
+                               if (!gradient) return Arrays{result.row_loss, result.stats};
+                               Array loss({1});
+                               for (const double row : result.row_loss.values) loss[0] += row;
+                               Arrays all{loss, result.stats, result.dlogits};
                                return all;
                              }});
         }
@@ -134,11 +142,10 @@ TEST_CASE("cross-entropy is right where logits are extreme") {
 
 TEST_CASE("rows of the cross-entropy gradient sum to zero and ties count for the first class") {
   const Array logits = random_array({50, 10}, -4, 4);
-  Tensor loss = Tensor::empty({50}), gradient = Tensor::empty({50, 10}), none;
-  cpu().cross_entropy(tensor_of(logits), tensor_of(integer_array({50}, 0, 9), DType::i64), Tensor(), {}, loss, gradient,
-                      none);
+  CrossEntropyResult result{.dlogits = Tensor::empty({50, 10})};
+  cpu().cross_entropy(tensor_of(logits), tensor_of(integer_array({50}, 0, 9), DType::i64), Tensor(), {}, result);
   Tensor sums = Tensor::empty({50});
-  cpu().reduce(ReduceKind::sum, gradient, 2, sums, WriteMode::store);
+  cpu().reduce(ReduceKind::sum, result.dlogits, 2, sums, WriteMode::store);
   CHECK(compare(array_of(sums), Array({50}), 1e-6) == "");
   for (const DType dtype : {DType::f32, DType::f64}) {
     CHECK(one_row({3, 3, 1}, 0, 0, dtype).tail[tail_slot::kCorrect] == 1);
@@ -147,8 +154,8 @@ TEST_CASE("rows of the cross-entropy gradient sum to zero and ties count for the
 }
 
 TEST_CASE("cross-entropy names what it does not offer") {
-  Tensor logits = Tensor::zeros({2, 3}, DType::bf16), labels = Tensor::zeros({2}, DType::i64),
-         loss = Tensor::zeros({2}), none;
-  CHECK_THROWS_WITH(cpu().cross_entropy(logits, labels, Tensor(), {}, loss, none, none),
+  const Tensor logits = Tensor::zeros({2, 3}, DType::bf16), labels = Tensor::zeros({2}, DType::i64);
+  CrossEntropyResult result{.row_loss = Tensor::zeros({2})};
+  CHECK_THROWS_WITH(cpu().cross_entropy(logits, labels, Tensor(), {}, result),
                     Catch::Contains("cross_entropy") && Catch::Contains("bf16"));
 }

@@ -1,4 +1,4 @@
-// Optimiser updates against the references, and the sequences that PyTorch gives.
+// Optimiser updates against the references, the sequences that PyTorch gives, and what a step leaves for the next one.
 #include <cmath>
 #include <limits>
 
@@ -11,26 +11,48 @@ using namespace heddle;
 using namespace heddle::testing;
 using reference::Array;
 using reference::Arrays;
+using reference::UpdateValues;
 
 namespace {
 
 Backend& cpu() { return backend_for(Device::cpu()); }
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-Array scalars_of(double learning_rate, double step, double scale, double skip) {
-  Array s({step_scalar::kCount});
-  s[step_scalar::kLearningRate] = learning_rate;
-  s[step_scalar::kStep] = step;
-  s[step_scalar::kGradientScale] = scale;
-  s[step_scalar::kSkip] = skip;
-  return s;
-}
-Array tail_of(double weight_sum, double non_finite) {
+Array tail_of(double weight_sum, double non_finite = 0) {
   Array t({tail_slot::kCount});
   t[tail_slot::kWeightSum] = weight_sum;
+  t[tail_slot::kLossSum] = 12;
+  t[tail_slot::kCorrect] = 3;
+  t[tail_slot::kSamples] = 5;
   t[tail_slot::kNonFinite] = non_finite;
   return t;
 }
-const std::int64_t kSizes[] = {0, 1, 7, 100, 44426, 70001};
+
+// A training of `done` updates at this rate.
+struct Training {
+  Training(double rate, std::int64_t done) : state(Device::cpu()) {
+    state.set_learning_rates({&rate, 1});
+    state.set(step_slot::kStep, done);
+  }
+  const StatusRecord& record(std::int64_t sequence) const { return state.host_records()[sequence % kStatusRecords]; }
+  StepState state;
+};
+
+// Flat buffers of n ones; the tail holds the weight sum 4.
+UpdateTensors flat_buffers(std::int64_t n) {
+  return {.weights = Tensor::full({n}, 1),
+          .gradients = Tensor::full({n}, 4),
+          .tail = tensor_of(tail_of(4)),
+          .first_state = Tensor::zeros({n}),
+          .second_state = Tensor::zeros({n})};
+}
+constexpr UpdateParams kMean{.divide_by_weight_sum = true};
+
+struct Case {
+  std::int64_t n, begin, numel;
+};
+const Case kCases[] = {{0, 0, 0}, {4, 0, 4}, {100, 8, 88}, {44428, 0, 44428}, {70004, 4, 70000}};
 
 }  // namespace
 
@@ -41,27 +63,30 @@ TEST_CASE("SGD agrees with PyTorch's formula") {
                             {.momentum = 0.9, .weight_decay = 0.01, .learning_rate_scale = 0.5},
                             {.momentum = 0.8, .weight_decay = 0.01, .nesterov = true}};
   for (const SgdParams& params : rows) {
-    for (const std::int64_t n : kSizes) {
-      for (const double skip : {0.0, 1.0}) {
-        const bool momentum = params.momentum != 0;
-        std::vector<ParityOutput> outputs = {{{n}, {}, random_array({n}, -1, 1, 3)}};
-        if (momentum) outputs.push_back({{n}, {}, random_array({n}, -1, 1, 4)});
-        expect_parity({.name = join_text("sgd ", n, " momentum ", params.momentum, " skip ", skip),
-                       .inputs = {random_input({n}, -9, 9), exact_input(scalars_of(0.25, 3, 0.125, skip), DType::f32)},
-                       .outputs = outputs,
-                       .call =
-                           [&](auto& in, auto& out, WriteMode) {
-                             Tensor none;
-                             cpu().sgd_update(out[0], in[0], momentum ? out[1] : none, params, in[1]);
-                           },
-                       .reference =
-                           [&](const Arrays& in) {
-                             auto next = reference::sgd_update(in[2], in[0], momentum ? in[3] : Array(), params, in[1]);
-                             Arrays all{next.w};
-                             if (momentum) all.push_back(next.velocity);
-                             return all;
-                           }});
-      }
+    for (const Case& c : kCases) {
+      const bool momentum = params.momentum != 0;
+      const SgdRange range{c.begin, c.numel, params};
+      std::vector<ParityOutput> outputs = {{{c.n}, {}, random_array({c.n}, -1, 1, 3)}};
+      if (momentum) outputs.push_back({{c.n}, {}, random_array({c.n}, -1, 1, 4)});
+      expect_parity({.name = join_text("sgd ", c.n, " momentum ", params.momentum),
+                     .inputs = {random_input({c.n}, -9, 9), exact_input(tail_of(8), DType::f32)},
+                     .outputs = outputs,
+                     .call =
+                         [&](auto& in, auto& out, WriteMode) {
+                           Training training(0.25, 2);
+                           UpdateTensors tensors{.weights = out[0], .gradients = in[0], .tail = in[1]};
+                           if (momentum) tensors.first_state = out[1];
+                           cpu().sgd_update(tensors, {&range, 1}, kMean, training.state);
+                         },
+                     .reference =
+                         [&](const Arrays& in) {
+                           auto next = reference::sgd_update(in[2], in[0], momentum ? in[3] : Array(), range,
+                                                             {.learning_rate = 0.25, .gradient_scale = 0.125});
+                           Arrays all{next.w};
+                           if (momentum) all.push_back(next.velocity);
+                           return all;
+                         },
+                     .dtypes = {DType::f32}});
     }
   }
 }
@@ -72,61 +97,170 @@ TEST_CASE("Adam and AdamW agree with PyTorch's formula") {
       {.weight_decay = 0.1},
       {.beta1 = 0.8, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0.1, .learning_rate_scale = 0.5, .decoupled = true}};
   for (const AdamParams& params : rows) {
-    for (const std::int64_t n : kSizes) {
-      for (const double skip : {0.0, 1.0}) {
-        for (const double step : {1.0, 10.0}) {
-          expect_parity(
-              {.name = join_text("adam ", n, " step ", step, " skip ", skip),
-               .inputs = {random_input({n}, -9, 9), exact_input(scalars_of(0.25, step, 0.125, skip), DType::f32)},
-               .outputs = {{{n}, {}, random_array({n}, -1, 1, 3)},
-                           {{n}, {}, random_array({n}, -1, 1, 4)},
-                           {{n}, {}, random_array({n}, 0.1, 1, 5)}},
-               .call = [&](auto& in, auto& out,
-                           WriteMode) { cpu().adam_update(out[0], in[0], out[1], out[2], params, in[1]); },
-               .reference =
-                   [&](const Arrays& in) {
-                     auto next = reference::adam_update(in[2], in[0], in[3], in[4], params, in[1]);
-                     return Arrays{next.w, next.first_moment, next.second_moment};
-                   },
-               .tolerance = 2});
-        }
+    for (const Case& c : kCases) {
+      for (const std::int64_t done : {0, 9}) {
+        const AdamRange range{c.begin, c.numel, params};
+        expect_parity(
+            {.name = join_text("adam ", c.n, " after ", done),
+             .inputs = {random_input({c.n}, -9, 9), exact_input(tail_of(8), DType::f32)},
+             .outputs = {{{c.n}, {}, random_array({c.n}, -1, 1, 3)},
+                         {{c.n}, {}, random_array({c.n}, -1, 1, 4)},
+                         {{c.n}, {}, random_array({c.n}, 0.1, 1, 5)}},
+             .call =
+                 [&](auto& in, auto& out, WriteMode) {
+                   Training training(0.25, done);
+                   UpdateTensors tensors{.weights = out[0],
+                                         .gradients = in[0],
+                                         .tail = in[1],
+                                         .first_state = out[1],
+                                         .second_state = out[2]};
+                   cpu().adam_update(tensors, {&range, 1}, kMean, training.state);
+                 },
+             .reference =
+                 [&](const Arrays& in) {
+                   auto next = reference::adam_update(
+                       in[2], in[0], in[3], in[4], range,
+                       {.learning_rate = 0.25, .gradient_scale = 0.125, .step = static_cast<double>(done + 1)});
+                   return Arrays{next.w, next.first_moment, next.second_moment};
+                 },
+             .tolerance = 2,
+             .dtypes = {DType::f32}});
       }
     }
   }
 }
 
 TEST_CASE("optimisers walk the sequences that PyTorch walks") {
-  const Tensor gradient = Tensor::full({1}, 1);
-  Tensor w = Tensor::full({1}, 1), velocity = Tensor::zeros({1});
-  for (const double expected : {0.9, 0.71, 0.439, 0.0951}) {
-    cpu().sgd_update(w, gradient, velocity, {.momentum = 0.9}, tensor_of(scalars_of(0.1, 1, 1, 0)));
-    CHECK(w.item() == Approx(expected).epsilon(1e-6));
+  UpdateTensors tensors = flat_buffers(4);
+  const SgdRange sgd{0, 4, {.momentum = 0.9}};
+  Training training(0.1, 0);
+  for (const float expected : {0.9f, 0.71f, 0.439f, 0.0951f}) {
+    cpu().sgd_update(tensors, {&sgd, 1}, kMean, training.state);
+    CHECK(tensors.weights.to_vector<float>()[3] == Approx(expected).epsilon(1e-6));
   }
-  Tensor m = Tensor::zeros({1}), v = Tensor::zeros({1});
-  w = Tensor::full({1}, 1);
-  double step = 0;
-  for (const double expected : {0.9, 0.8, 0.7}) {
-    cpu().adam_update(w, gradient, m, v, {}, tensor_of(scalars_of(0.1, ++step, 1, 0)));
-    CHECK(w.item() == Approx(expected).epsilon(1e-6));
+  tensors = flat_buffers(4);
+  const AdamRange adam{0, 4, {}};
+  training.state.set(step_slot::kStep, 0);
+  for (const float expected : {0.9f, 0.8f, 0.7f}) {
+    cpu().adam_update(tensors, {&adam, 1}, kMean, training.state);
+    CHECK(tensors.weights.to_vector<float>()[3] == Approx(expected).epsilon(1e-6));
   }
 }
 
+TEST_CASE("an update moves the counters, takes the rate of its batch, and leaves a record") {
+  Training training(1, 0);
+  const std::vector<double> rates = {0.5, 0.25};
+  training.state.set_learning_rates(rates);
+  UpdateTensors tensors = flat_buffers(8);
+  const SgdRange range{0, 8, {}};
+  double w = 1;
+  for (std::int64_t step = 1; step <= 70; ++step) {
+    cpu().sgd_update(tensors, {&range, 1}, kMean, training.state);
+    const double rate = step == 1 ? 0.5 : 0.25;
+    w -= rate;
+    CHECK(tensors.weights.to_vector<float>()[0] == static_cast<float>(w));
+    for (const std::int64_t slot : {step_slot::kStep, step_slot::kBatch, step_slot::kRandom, step_slot::kSequence}) {
+      CHECK(training.state.read(slot) == step);
+    }
+    const StatusRecord& record = training.record(step);
+    CHECK(record.sequence == step);
+    CHECK(record.step == step);
+    CHECK(record.loss_sum == 12);
+    CHECK(record.weight_sum == 4);
+    CHECK(record.correct == 3);
+    CHECK(record.samples == 5);
+    CHECK(record.learning_rate == static_cast<float>(rate));
+    CHECK(std::isnan(record.gradient_norm));
+    CHECK(record.non_finite == 0);
+  }
+}
+
+TEST_CASE("ranges have their own settings, what is between them stays, and the last call finishes the update") {
+  Training training(0.5, 0);
+  UpdateTensors tensors = flat_buffers(24);
+  tensors.bf16_weights = Tensor::zeros({24}, DType::bf16);
+  const SgdRange first[] = {{0, 4, {}}, {8, 4, {.learning_rate_scale = 2}}}, second[] = {{16, 8, {.weight_decay = 1}}};
+  UpdateParams params = kMean;
+  params.finish = false;
+  cpu().sgd_update(tensors, first, params, training.state);
+  CHECK(training.state.read(step_slot::kSequence) == 0);
+  params.finish = true;
+  cpu().sgd_update(tensors, second, params, training.state);
+  CHECK(training.state.read(step_slot::kStep) == 1);
+  const std::vector<float> w = tensors.weights.to_vector<float>();
+  const float expected[] = {0.5f, 1, 0, 1, 0, 0};
+  for (std::size_t i = 0; i < 24; ++i) CHECK(w[i] == expected[i / 4]);
+  // The copy has the weights of the ranges alone.
+  const Array copy = array_of(tensors.bf16_weights);
+  for (std::int64_t i = 0; i < 24; ++i) {
+    const bool updated = i / 4 != 1 && i / 4 != 3;
+    CHECK(copy[i] == (updated ? static_cast<double>(expected[i / 4]) : 0));
+  }
+  CHECK_THROWS_WITH(cpu().sgd_update(tensors, std::vector<SgdRange>(17), kMean, training.state),
+                    Catch::Contains("17 ranges"));
+}
+
+TEST_CASE("a step that meets NaN or infinity changes no weight, and halts the training if that is asked for") {
+  for (const bool halt : {false, true}) {
+    for (const double bad : {0.0, kInf, -kInf, kNan}) {
+      INFO("halt " << halt << " bad " << bad);
+      Training training(0.5, 3);
+      UpdateTensors tensors = flat_buffers(40000);
+      const AdamRange range{0, 40000, {}};
+      const UpdateParams params{.divide_by_weight_sum = true, .halt_on_non_finite = halt};
+      // The last case is a loss that is not finite with a gradient that is.
+      if (bad == 0) {
+        tensors.tail = tensor_of(tail_of(4, 1));
+      } else {
+        tensors.gradients.mutable_host_data<float>()[39999] = static_cast<float>(bad);
+      }
+      cpu().adam_update(tensors, {&range, 1}, params, training.state);
+      CHECK(tensors.weights.to_vector<float>() == std::vector<float>(40000, 1.f));
+      CHECK(tensors.first_state.to_vector<float>() == std::vector<float>(40000, 0.f));
+      CHECK(training.state.read(step_slot::kStep) == 3);
+      CHECK(training.state.read(step_slot::kBatch) == 1);
+      CHECK(training.state.read(step_slot::kSkipped) == 1);
+      CHECK(training.state.read(step_slot::kHalted) == (halt ? 1 : 0));
+      CHECK(training.record(1).non_finite != 0);
+      // The next good step works, or is a no-op that says so.
+      tensors.gradients = Tensor::full({40000}, 4);
+      tensors.tail = tensor_of(tail_of(4));
+      cpu().adam_update(tensors, {&range, 1}, params, training.state);
+      CHECK((tensors.weights.to_vector<float>()[7] == 1.f) == halt);
+      CHECK(training.state.read(step_slot::kStep) == (halt ? 3 : 4));
+      CHECK(training.state.read(step_slot::kBatch) == (halt ? 1 : 2));
+      CHECK(training.record(2).sequence == 2);
+      CHECK((training.record(2).non_finite != 0) == halt);
+    }
+  }
+}
+
+TEST_CASE("a weight that would be infinite keeps its value and counts as one") {
+  Training training(1e30, 0);
+  UpdateTensors tensors = flat_buffers(8);
+  tensors.gradients.mutable_host_data<float>()[5] = 3e38f;
+  const SgdRange range{0, 8, {}};
+  cpu().sgd_update(tensors, {&range, 1}, {}, training.state);
+  CHECK(tensors.weights.to_vector<float>()[5] == 1.f);
+  CHECK(training.state.read(step_slot::kStep) == 0);
+  CHECK(training.record(1).non_finite != 0);
+}
+
 TEST_CASE("prepare_update scales, clips and notices what is not finite") {
-  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
-  for (const std::int64_t n : kSizes) {
+  Training training(0.1, 0);
+  for (const std::int64_t n : {0, 1, 7, 100, 44426, 70001}) {
     for (const double max_norm : {0.0, 0.5, 1e6}) {
-      for (const bool want_norm : {false, true}) {
+      for (const bool divide : {false, true}) {
         for (const double weight_sum : {0.0, 16.0}) {
-          for (const double bad : {0.0, inf, -inf, nan}) {
+          for (const double bad : {0.0, kInf, -kInf, kNan}) {
             for (const double raised : {0.0, 1.0}) {
               if (bad != 0 && n == 0) continue;
               Array gradients = random_array({n}, -9, 9, 2);
               if (bad != 0) gradients[n - 1] = bad;
-              Tensor scalars = tensor_of(scalars_of(0.1, 7, 0, 0));
-              cpu().prepare_update(tensor_of(gradients), tensor_of(tail_of(weight_sum, raised)), max_norm, want_norm,
-                                   scalars);
-              Array expected = reference::prepare_update(gradients, tail_of(weight_sum, raised), max_norm, want_norm,
-                                                         scalars_of(0.1, 7, 0, 0));
+              Tensor scalars = Tensor::zeros({step_scalar::kCount});
+              cpu().prepare_update(tensor_of(gradients), tensor_of(tail_of(weight_sum, raised)), max_norm,
+                                   {.divide_by_weight_sum = divide}, training.state, scalars);
+              Array expected = reference::prepare_update(gradients, tail_of(weight_sum, raised), max_norm, divide);
               Array result = array_of(scalars);
               CHECK(result[step_scalar::kSkip] == (bad != 0 || raised != 0 ? 1 : 0));
               // Scale and norm mean nothing for a gradient that is not finite.
@@ -141,11 +275,28 @@ TEST_CASE("prepare_update scales, clips and notices what is not finite") {
   }
 }
 
-TEST_CASE("the largest floats are finite for prepare_update") {
+TEST_CASE("an update uses the scale, the norm and the verdict that were prepared") {
+  Training training(1, 0);
+  UpdateTensors tensors = flat_buffers(8);
+  tensors.scalars = Tensor::from_values<float>({0.125f, 3.5f, 0, 0}, {step_scalar::kCount});
+  const SgdRange range{0, 8, {}};
+  cpu().sgd_update(tensors, {&range, 1}, {}, training.state);
+  CHECK(tensors.weights.to_vector<float>()[0] == 0.5f);
+  CHECK(training.record(1).gradient_norm == 3.5f);
+  tensors.scalars = Tensor::from_values<float>({0.125f, 3.5f, 1, 0}, {step_scalar::kCount});
+  cpu().sgd_update(tensors, {&range, 1}, {}, training.state);
+  CHECK(tensors.weights.to_vector<float>()[0] == 0.5f);
+  CHECK(training.state.read(step_slot::kSkipped) == 1);
+}
+
+TEST_CASE("the largest floats are finite") {
+  Training training(1e-38, 0);
+  UpdateTensors tensors = flat_buffers(1000);
+  tensors.gradients = Tensor::full({1000}, 3e38);
   Tensor scalars = Tensor::zeros({step_scalar::kCount});
-  const Tensor gradients = Tensor::full({1000}, 3e38), tail = tensor_of(tail_of(1, 0));
-  for (const bool want_norm : {false, true}) {
-    cpu().prepare_update(gradients, tail, 0, want_norm, scalars);
-    CHECK(scalars.to_vector<float>()[step_scalar::kSkip] == 0);
-  }
+  cpu().prepare_update(tensors.gradients, tensors.tail, 0, {}, training.state, scalars);
+  CHECK(scalars.to_vector<float>()[step_scalar::kSkip] == 0);
+  const SgdRange range{0, 1000, {}};
+  cpu().sgd_update(tensors, {&range, 1}, {}, training.state);
+  CHECK(training.state.read(step_slot::kSkipped) == 0);
 }

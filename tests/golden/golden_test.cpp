@@ -177,7 +177,7 @@ void check_model(const std::string& name) {
     const Variable loss =
         ops::cross_entropy(model->forward(images), labels, {.reduction = ops::Reduction::sum, .stats = buffer.tail()});
     backward(loss);
-    const std::vector<float> tail = buffer.tail().to_vector<float>();
+    const std::vector<float> tail = buffer.tail().read().to_vector<float>();
     const double mean =
         static_cast<double>(tail[tail_slot::kLossSum]) / static_cast<double>(tail[tail_slot::kWeightSum]);
     CHECK(mean == Approx(losses[step == "first" ? 0 : 1]).epsilon(1e-6));

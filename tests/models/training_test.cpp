@@ -51,7 +51,7 @@ class Run {
                                 {.reduction = ops::Reduction::sum, .stats = buffer.tail()}));
     sgd.step({.divide_by_weight_sum = true});
     data::RunningMetrics metrics;
-    metrics.add(buffer.tail());
+    metrics.add(buffer.tail().read());
     return metrics.loss();
   }
 

@@ -37,7 +37,7 @@ TEST_CASE("parameters move into one buffer: 16-byte segments, zero padding, valu
   CHECK(buffer.segments()[1].numel == 5);
   CHECK(buffer.segments()[1].end == 16);
   CHECK(buffer.gradients().numel() == 16);
-  CHECK(buffer.tail().numel() == tail_slot::kCount);
+  CHECK(buffer.tail().read().numel() == tail_slot::kCount);
   CHECK(buffer.gradients_with_tail().numel() == 16 + tail_slot::kCount);
   // The model's variables are the views.
   buffer.data().mutable_host_data<float>()[9] = 80;
@@ -51,7 +51,7 @@ TEST_CASE("gradients land in the second buffer, and those that no backward reach
   nn::ParameterBuffer buffer(model);
   buffer.gradients_with_tail().copy_from(Tensor::full({16 + tail_slot::kCount}, 3.0));
   buffer.zero_grad();
-  CHECK(buffer.tail().to_vector<float>() == std::vector<float>(tail_slot::kCount, 0.f));
+  CHECK(buffer.tail().read().to_vector<float>() == std::vector<float>(tail_slot::kCount, 0.f));
   CHECK(model.a.grad_is_fresh());
   // Only b gets a gradient.
   model.b.grad().copy_from(Tensor::full({5}, 2.0));

@@ -139,7 +139,7 @@ TEST_CASE("sums of gradients are divided by the weight sum on request") {
   Sgd sgd(f.buffer, 0.1);
   sgd.zero_grad();
   f.set_gradients(32.0);
-  f.buffer.tail().copy_from(Tensor::from_values<float>({64, 1, 1, 64, 0, 0, 0, 0}, {tail_slot::kCount}));
+  f.buffer.tail().tensor().copy_from(Tensor::from_values<float>({64, 1, 1, 64, 0, 0, 0, 0}, {tail_slot::kCount}));
   sgd.step({.divide_by_weight_sum = true, .want_gradient_norm = true});
   CHECK(f.value(0) == Approx(0.95));
   CHECK(sgd.gradient_norm() == Approx(0.5 * std::sqrt(6.0)));
@@ -180,10 +180,73 @@ TEST_CASE("a gradient with NaN or infinity changes nothing, counts no step, and 
   // A flag in the tail (from the loss, or from another rank) does the same.
   sgd.zero_grad();
   f.set_gradients(1.0);
-  f.buffer.tail().mutable_host_data<float>()[tail_slot::kNonFinite] = 1;
+  f.buffer.tail().tensor().mutable_host_data<float>()[tail_slot::kNonFinite] = 1;
   sgd.step();
   CHECK(sgd.last_step_skipped());
   CHECK(f.value(0) == Approx(0.71));
+}
+
+TEST_CASE("the rates of a schedule are used one by one, and the last one holds") {
+  Fixture f;
+  Sgd sgd(f.buffer, 1.0);
+  const std::vector<double> rates = {0.5, 0.25};
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    sgd.set_learning_rates(rates);
+    CHECK(sgd.learning_rate() == 0.5);
+    const float before = f.value(0);
+    CHECK(update_with_ones(f, sgd) == before - 0.5f);
+    CHECK(update_with_ones(f, sgd) == before - 0.75f);
+    CHECK(update_with_ones(f, sgd) == before - 1.0f);
+  }
+  sgd.set_learning_rate(0.125);
+  const float before = f.value(0);
+  CHECK(update_with_ones(f, sgd) == before - 0.125f);
+  CHECK(sgd.step_count() == 7);
+}
+
+TEST_CASE("more ranges than one call takes are one update") {
+  class Many final : public nn::Module {
+   public:
+    Many() {
+      for (int i = 0; i < 40; ++i) {
+        p.push_back(register_parameter(join_text("p", i), {4}));
+        p.back().mutable_data().copy_from(Tensor::full({4}, 1.0));
+      }
+    }
+    std::string description() const override { return "Many"; }
+    std::vector<Variable> p;
+  };
+  Many model;
+  nn::ParameterBuffer buffer(model);
+  Sgd sgd(buffer, 0.5);
+  for (std::size_t i = 1; i < model.p.size(); i += 2) model.p[i].set_requires_grad(false);
+  for (int step = 1; step <= 2; ++step) {
+    sgd.zero_grad();
+    for (std::size_t i = 0; i < model.p.size(); i += 2) model.p[i].grad().copy_from(Tensor::full({4}, 1.0));
+    sgd.step();
+    for (std::size_t i = 0; i < model.p.size(); ++i) {
+      const float expected = i % 2 == 0 ? 1.0f - 0.5f * static_cast<float>(step) : 1.0f;
+      CHECK(model.p[i].data().to_vector<float>() == std::vector<float>(4, expected));
+    }
+    CHECK(sgd.step_count() == step);
+    CHECK(sgd.state().read(step_slot::kSequence) == step);
+  }
+}
+
+TEST_CASE("a training that halts stays halted until its counters are restored") {
+  Fixture f;
+  Sgd sgd(f.buffer, 0.5);
+  const StepOptions options{.halt_on_non_finite = true};
+  f.set_gradients(std::numeric_limits<double>::infinity());
+  sgd.step(options);
+  sgd.zero_grad();
+  f.set_gradients(1.0);
+  sgd.step(options);
+  CHECK(f.value(0) == 1.f);
+  CHECK(sgd.step_count() == 0);
+  sgd.restore_counters(0, 0.5);
+  sgd.step(options);
+  CHECK(f.value(0) == 0.5f);
 }
 
 TEST_CASE("options out of range are refused with their values") {

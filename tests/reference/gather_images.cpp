@@ -3,15 +3,17 @@
 
 namespace heddle::reference {
 
-Batch gather_images(const Array& images, const Array& labels, const Array& order, std::int64_t begin, std::int64_t n,
+Batch gather_images(const Array& images, const Array& labels, const Array& order, const Array& cursor, std::int64_t n,
                     const GatherImagesParams& params) {
   const std::int64_t height = images.dim(1), width = images.dim(2), channels = images.dim(3);
+  const auto begin = static_cast<std::int64_t>(cursor[cursor_slot::kPosition]);
+  const auto epoch = static_cast<std::uint64_t>(cursor[cursor_slot::kEpoch]);
   Batch batch{Array({n, height, width, channels}), Array({n})};
   for (std::int64_t j = 0; j < n; ++j) {
     const auto image = static_cast<std::int64_t>(order[begin + j]);
     batch.labels[j] = labels[image];
     // The rule that op_params.h states.
-    const auto words = philox_block(params.seed, static_cast<std::uint64_t>(image), params.epoch | 1ull << 63);
+    const auto words = philox_block(params.seed, static_cast<std::uint64_t>(image), epoch | 1ull << 63);
     const bool flip = params.random_flip && (words[0] & 1) != 0;
     const std::int64_t crop = params.random_crop, sides = 2 * crop + 1;
     const std::int64_t down = static_cast<std::int64_t>(words[1] * static_cast<std::uint64_t>(sides) >> 32) - crop;

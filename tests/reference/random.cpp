@@ -20,14 +20,16 @@ std::array<Word, 4> philox(std::array<Word, 4> counter, std::array<Word, 2> key)
   return counter;
 }
 
-// Number `position` of the stream with this key.
-Word word_at(std::uint64_t seed, std::uint64_t position) {
+// Number `position` of the stream.
+Word word_at(const RandomStream& random, std::uint64_t position) {
   const std::uint64_t block = position / 4;
-  return philox({Word(block), Word(block >> 32), 0, 0}, {Word(seed), Word(seed >> 32)})[position % 4];
+  const auto stream = static_cast<std::uint64_t>(random.counter == nullptr ? 0 : *random.counter);
+  return philox({Word(block), Word(block >> 32), Word(stream), Word(stream >> 32)},
+                {Word(random.seed), Word(random.seed >> 32)})[position % 4];
 }
 
 double uniform_at(const RandomStream& random, std::int64_t i) {
-  return (word_at(random.seed, random.offset + static_cast<std::uint64_t>(i)) >> 8) / 16777216.0;
+  return (word_at(random, random.offset + static_cast<std::uint64_t>(i)) >> 8) / 16777216.0;
 }
 
 }  // namespace
@@ -48,7 +50,7 @@ Array random_normal(double mean, double stddev, const RandomStream& random, cons
   Array y(shape);
   for (std::int64_t i = 0; i < y.numel(); ++i) {
     const std::uint64_t position = random.offset + static_cast<std::uint64_t>(i), even = position - position % 2;
-    const double u = 1 - word_at(random.seed, even) / 4294967296.0, v = word_at(random.seed, even + 1) / 4294967296.0;
+    const double u = 1 - word_at(random, even) / 4294967296.0, v = word_at(random, even + 1) / 4294967296.0;
     const double radius = std::sqrt(-2 * std::log(u)), angle = 2 * std::numbers::pi * v;
     y[i] = mean + stddev * radius * (position % 2 == 0 ? std::cos(angle) : std::sin(angle));
   }

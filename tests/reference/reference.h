@@ -72,29 +72,36 @@ struct CrossEntropy {
 CrossEntropy cross_entropy(const Array& logits, const Array& labels, const Array& class_weight,
                            const CrossEntropyParams& params);
 
+// A stream's counter, if it has one, is an address in host memory here.
 // ---- random.cpp ---------------------------------------------------------------------------------------------------
 Array dropout(const Array& x, double p, const RandomStream& random);
 Array random_uniform(double low, double high, const RandomStream& random, const Shape& shape);
 Array random_normal(double mean, double stddev, const RandomStream& random, const Shape& shape);
 
 // ---- update.cpp ---------------------------------------------------------------------------------------------------
-Array prepare_update(const Array& gradients, const Array& tail, double max_norm, bool want_norm, const Array& scalars);
+// The scalars of step_scalar.
+Array prepare_update(const Array& gradients, const Array& tail, double max_norm, bool divide);
+struct UpdateValues {
+  double learning_rate = 0, gradient_scale = 1, step = 1;
+};
+// One range of the flat buffers; what is outside stays.
 struct SgdState {
   Array w, velocity;
 };
-SgdState sgd_update(const Array& w, const Array& gradient, const Array& velocity, const SgdParams& params,
-                    const Array& scalars);
+SgdState sgd_update(const Array& w, const Array& gradient, const Array& velocity, const SgdRange& range,
+                    const UpdateValues& values);
 struct AdamState {
   Array w, first_moment, second_moment;
 };
 AdamState adam_update(const Array& w, const Array& gradient, const Array& first_moment, const Array& second_moment,
-                      const AdamParams& params, const Array& scalars);
+                      const AdamRange& range, const UpdateValues& values);
 
 // ---- gather_images.cpp --------------------------------------------------------------------------------------------
 struct Batch {
   Array images, labels;
 };
-Batch gather_images(const Array& images, const Array& labels, const Array& order, std::int64_t begin, std::int64_t n,
+// The cursor says where the batch begins and the epoch.
+Batch gather_images(const Array& images, const Array& labels, const Array& order, const Array& cursor, std::int64_t n,
                     const GatherImagesParams& params);
 
 }  // namespace heddle::reference

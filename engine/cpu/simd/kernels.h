@@ -53,7 +53,7 @@ double sum(const float* x, std::int64_t n);
 double sum_of_squares(const float* x, std::int64_t n);
 std::int64_t count_nonfinite(const float* x, std::int64_t n);
 
-void sgd_step(const SgdStep& args, Range values);
-void adam_step(const AdamStep& args, Range values);
+std::int64_t sgd_step(const SgdStep& args, Range values);
+std::int64_t adam_step(const AdamStep& args, Range values);
 
 }  // namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE

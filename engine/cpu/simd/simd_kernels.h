@@ -186,7 +186,7 @@ struct CrossEntropySums {
 };
 
 // One step of SGD as PyTorch defines it, on n values in one pass:
-//   g = grad_scale * g + weight_decay * w;  m = momentum * m + g (m = g if first_step)
+//   g = grad_scale * g + weight_decay * w;  m = momentum * m + g
 //   w -= learning_rate * (nesterov ? g + momentum * m : m)
 struct SgdStep {
   float* w = nullptr;
@@ -197,7 +197,6 @@ struct SgdStep {
   float weight_decay = 0.0f;
   float grad_scale = 1.0f;
   bool nesterov = false;
-  bool first_step = false;
 };
 
 // One step of Adam or AdamW as PyTorch defines it, on n values in one pass:
@@ -276,8 +275,9 @@ struct SimdKernels {
   double (*sum_of_squares)(const float* x, std::int64_t n) = nullptr;
   std::int64_t (*count_nonfinite)(const float* x, std::int64_t n) = nullptr;
 
-  void (*sgd_step)(const SgdStep&, Range values) = nullptr;
-  void (*adam_step)(const AdamStep&, Range values) = nullptr;
+  // Both return how many weights would not have been finite: those, and their state, stay as they are.
+  std::int64_t (*sgd_step)(const SgdStep&, Range values) = nullptr;
+  std::int64_t (*adam_step)(const AdamStep&, Range values) = nullptr;
 };
 
 // The table for this machine: the best instruction set it has, or the one that the environment variable HEDDLE_SIMD

@@ -1,0 +1,29 @@
+#include "engine/ops/loss_stats.h"
+
+namespace heddle::ops {
+
+void LossStats::zero() noexcept {
+  if (state_->content == Content::sums) state_->content = Content::stale;
+}
+
+GradTarget LossStats::target() {
+  const bool first = state_->content != Content::sums;
+  state_->content = Content::sums;
+  return {state_->sums, first ? WriteMode::store : WriteMode::add};
+}
+
+Tensor& LossStats::tensor() {
+  read();
+  state_->content = Content::sums;
+  return state_->sums;
+}
+
+const Tensor& LossStats::read() {
+  if (state_->content == Content::stale) {
+    state_->sums.fill_zero();
+    state_->content = Content::zeros;
+  }
+  return state_->sums;
+}
+
+}  // namespace heddle::ops
