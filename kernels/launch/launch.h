@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -34,9 +35,9 @@ inline LaunchShape cover(std::int64_t count, int block = 256, int per_thread = 1
 // Throws: DeviceError when the launch is refused.
 template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
-            std::initializer_list<Access> accesses, Arguments&&... arguments) {
+            std::span<const Access> accesses, Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "the kernel takes another number of arguments");
-  note_launch(name, {accesses.begin(), accesses.size()});
+  note_launch(name, accesses);
   std::tuple<std::decay_t<Parameters>...> values{static_cast<std::decay_t<Parameters>>(arguments)...};
   std::apply(
       [&](auto&... value) {
@@ -44,6 +45,12 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
         check(cudaLaunchKernel(kernel, shape.grid, shape.block, pointers, shape.shared_nbytes, stream), name);
       },
       values);
+}
+template <class... Parameters, class... Arguments>
+void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
+            std::initializer_list<Access> accesses, Arguments&&... arguments) {
+  launch(name, kernel, shape, stream, std::span<const Access>(accesses.begin(), accesses.size()),
+         std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace heddle::cuda

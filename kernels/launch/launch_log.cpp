@@ -30,8 +30,9 @@ void note_launch(const char* name, std::span<const Access> accesses) {
   launches.fetch_add(1, std::memory_order_relaxed);
   for (const Access& access : accesses) {
     if (access.data == nullptr) continue;
-    if (access.read) read_nbytes.fetch_add(access.nbytes, std::memory_order_relaxed);
-    if (access.written) written_nbytes.fetch_add(access.nbytes, std::memory_order_relaxed);
+    const std::size_t touched = access.nbytes - access.untouched_nbytes;
+    if (access.read) read_nbytes.fetch_add(touched, std::memory_order_relaxed);
+    if (access.written) written_nbytes.fetch_add(touched, std::memory_order_relaxed);
   }
   if (const LaunchObserver told = observer.load(std::memory_order_acquire)) told(name, accesses);
 }

@@ -15,6 +15,7 @@ struct Access {
   std::size_t nbytes = 0;
   bool read = false;
   bool written = false;
+  std::size_t untouched_nbytes = 0;  // of the range: where, only the kernel knows
 };
 template <class T>
 Access reads(const T* data, std::int64_t count) {
@@ -23,6 +24,12 @@ Access reads(const T* data, std::int64_t count) {
 template <class T>
 Access writes(T* data, std::int64_t count) {
   return {data, static_cast<std::size_t>(count) * sizeof(T), false, true};
+}
+// `touched` of the elements, which only the kernel knows.
+template <class T>
+Access reads_some(const T* data, std::int64_t count, std::int64_t touched) {
+  return {data, static_cast<std::size_t>(count) * sizeof(T), true, false,
+          static_cast<std::size_t>(count > touched ? count - touched : 0) * sizeof(T)};
 }
 // Read and written.
 template <class T>

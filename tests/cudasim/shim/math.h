@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <type_traits>
 
 namespace cudasim {
@@ -74,6 +75,19 @@ inline float __tanhf(float x) { return std::tanh(x); }
 #define __powf(x, y) std::pow(static_cast<float>(x), static_cast<float>(y))
 #define __sinf(x) std::sin(static_cast<float>(x))
 #define __cosf(x) std::cos(static_cast<float>(x))
+// Some C libraries have functions of these names, some have not.
+namespace cudasim {
+template <class T>
+T sine_of_half_turns(T x) {
+  return std::sin(std::numbers::pi_v<T> * std::fmod(x, T{2}));
+}
+template <class T>
+T cosine_of_half_turns(T x) {
+  return std::cos(std::numbers::pi_v<T> * std::fmod(x, T{2}));
+}
+}  // namespace cudasim
+#define sinpi(x) cudasim::sine_of_half_turns(x)
+#define cospi(x) cudasim::cosine_of_half_turns(x)
 inline void __sincosf(float x, float* sine, float* cosine) {
   *sine = std::sin(x);
   *cosine = std::cos(x);
