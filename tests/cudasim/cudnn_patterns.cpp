@@ -173,11 +173,11 @@ bool has_mode(const Operation& operation, cudnnPointwiseMode_t mode) {
   return is_pointwise(operation) && operation.pointwise.mode == mode;
 }
 
-// Nothing, or [add] ReLU [mask out].
+// [add] [ReLU [mask out]].
 bool may_follow_norm(std::vector<const Operation*> after) {
+  if (!after.empty() && has_mode(*after.front(), CUDNN_POINTWISE_ADD)) after.erase(after.begin());
   if (after.empty()) return true;
-  if (has_mode(*after.front(), CUDNN_POINTWISE_ADD)) after.erase(after.begin());
-  if (after.empty() || !has_mode(*after.front(), CUDNN_POINTWISE_RELU_FWD)) return false;
+  if (!has_mode(*after.front(), CUDNN_POINTWISE_RELU_FWD)) return false;
   after.erase(after.begin());
   if (after.empty()) return true;
   return after.size() == 1 && has_mode(*after.front(), CUDNN_POINTWISE_CMP_GT) &&

@@ -37,6 +37,8 @@ class NumberArray {
     cudasim::write_elements(bytes.data(), {.type = type_, .n = numel_}, values.data());
     require_ok(cudaMemcpy(data_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
   }
+  // Sets every byte.
+  void fill(int byte) const { require_ok(cudaMemset(data_, byte, nbytes())); }
   std::vector<double> download() const {
     require_ok(cudaDeviceSynchronize());
     std::vector<unsigned char> bytes(nbytes());
