@@ -6,6 +6,7 @@
 #include "autograd/node.h"
 #include "autograd/variable.h"
 #include "backend/backend.h"
+#include "backend/kernel_choice.h"
 #include "backend/math_settings.h"
 #include "backend/op_params.h"
 #include "backend/step_state.h"

@@ -29,12 +29,14 @@ LAYERS = {
     "engine": ["engine/*"],  # heddle.h, which includes all public headers
     "models": ["engine/*"],
     "datasets": ["engine/*"],
+    # Plain loops in double that backends are compared with. No part of the engine.
+    "reference": ["engine/backend"],
     "nccl_comm": ["engine/*"],
     # Device code is compiled for another processor and must not see host headers.
     "kernels/device": [],
     "kernels/launch": ["kernels/device", "engine/core"],
     "kernels/cuda": ["kernels/launch", "engine/*"],
-    "tools": ["models", "datasets", "nccl_comm"],
+    "tools": ["models", "datasets", "nccl_comm", "reference"],
     # Programs that use an installed copy: <heddle/...> only.
     "examples": [],
 }
@@ -96,11 +98,10 @@ def under(folder, parent):
 
 
 def layer_of(folder, layers):
-    """The longest row of the table that holds the folder, 'tests', or None."""
-    if under(folder, TESTS):
-        return TESTS
-    if under(folder, "examples"):
-        return "examples"
+    """The row of the table for a folder, 'tests', or None. Folders in tests, examples and tools belong to them."""
+    for name in (TESTS, "examples", "tools"):
+        if under(folder, name):
+            return name
     return folder if folder in layers else None
 
 

@@ -1,6 +1,7 @@
 #include "tools/runtime.h"
 
 #include "engine/backend/backend.h"
+#include "engine/backend/kernel_choice.h"
 #include "engine/core/parallel.h"
 #include "engine/device/device_runtime.h"
 #include "tools/suggest.h"
@@ -26,7 +27,7 @@ Device choose_device(const std::string& name, std::vector<std::string>& notices)
 
 Settings machine_settings(const ParsedArguments& arguments) {
   Settings settings;
-  for (const char* name : {"device", "threads"}) {
+  for (const char* name : {"device", "threads", "kernels"}) {
     if (arguments.has(name)) set_from_text(settings, *find_setting(name), arguments.get(name));
   }
   return settings;
@@ -42,6 +43,7 @@ Runtime start_runtime(const Settings& settings) {
     runtime.threads_source = default_num_threads_source();
   }
   runtime.threads = num_threads();
+  set_kernel_choice(kernel_choice_from(settings.kernels).value_or(KernelChoice::automatic));
   runtime.device_name = runtime_for(runtime.device).description();
   runtime.backend_name = backend_for(runtime.device).description();
   return runtime;

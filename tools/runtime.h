@@ -19,10 +19,11 @@ struct Runtime {
   std::vector<std::string> notices;  // one line each, for the user
 };
 
-// Settings with the flags --device and --threads of a command that has no others of the table. Throws: UsageError.
+// Settings with the flags --device, --threads and --kernels (those that were given) of a command that has no others of
+// the table. Throws: UsageError.
 Settings machine_settings(const ParsedArguments& arguments);
 
-// Follows --device and --threads. Throws: UsageError when the device cannot be used, with the cause.
+// Follows --device, --threads and --kernels. Throws: UsageError when the device cannot be used, with the cause.
 Runtime start_runtime(const Settings& settings);
 
 }  // namespace heddle::tools

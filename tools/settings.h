@@ -39,6 +39,7 @@ struct Settings {
 
   std::string precision = "fp32";
   std::string device = "auto";
+  std::string kernels = "auto";
   std::int64_t ranks = 1;
   bool sync_bn = false;
   std::int64_t threads = 0;

@@ -78,6 +78,9 @@ std::vector<Setting> make_table() {
   rows.push_back(choice("precision", &S::precision, "of the arithmetic", {"fp32"},
                         {{"tf32", "this build computes in fp32 only"}, {"bf16", "this build computes in fp32 only"}}));
   rows.push_back(changeable(text("device", &S::device, "NAME", "auto, cpu, or cuda[:i,j]")));
+  rows.push_back(changeable(choice("kernels", &S::kernels,
+                                   "implementations to prefer: the fastest, the vendor libraries', or our own",
+                                   {"auto", "vendor", "own"})));
   rows.push_back(integer("ranks", &S::ranks, "data-parallel ranks in this process", 1, 1024));
   rows.push_back(on_off("sync-bn", &S::sync_bn, "batch statistics over all ranks"));
   rows.push_back(

@@ -1,5 +1,6 @@
 // Convolution: picks an implementation for each call. The implementations are in conv2d_*.cpp.
 #include <array>
+#include <exception>
 
 #include "engine/cpu/conv2d_list.h"
 #include "engine/cpu/cpu_backend.h"
@@ -7,6 +8,8 @@
 
 namespace heddle::cpu {
 namespace {
+
+constexpr KernelSource kOwn = KernelSource::own, kVendor = KernelSource::vendor;
 
 constexpr bool always(const ConvSizes&, DType) noexcept { return true; }
 
@@ -21,6 +24,7 @@ bool fills_blocks(const ConvSizes& s) { return s.in_c % 16 == 0 && s.out_c % 16 
 // The own kernels for both passes hold images in vector lanes: they need enough images to fill them, and the lanes of
 // one block of images (32 floats per value) should stay in the cache.
 bool lanes_win(const ConvSizes& s, std::int64_t values_per_image) {
+  if (kernel_choice() == KernelChoice::own) return true;  // only the plain loops are left
   constexpr std::int64_t kLanes = 16, kCachedValues = 8192;
   const std::int64_t padded = (s.batch + kLanes - 1) / kLanes * kLanes;
   if (s.batch * 4 < padded * 3) return false;
@@ -29,32 +33,34 @@ bool lanes_win(const ConvSizes& s, std::int64_t values_per_image) {
 
 bool simd_wins_forward(const ConvSizes& s, DType) {
   // With few taps the transposition of the output costs more than the sums.
-  if (s.out_c % 16 == 0 && s.kernel_h * s.kernel_w * s.in_c < 16) return false;
+  if (kernel_choice() != KernelChoice::own && s.out_c % 16 == 0 && s.kernel_h * s.kernel_w * s.in_c < 16) return false;
   return lanes_win(s, s.in_h * s.in_w * s.in_c);
 }
 
 bool simd_wins_backward_data(const ConvSizes& s, DType) { return lanes_win(s, s.out_h * s.out_w * s.out_c); }
 
 // The own kernel needs some output pixels for each pass over the gradient.
-bool simd_wins_backward_weight(const ConvSizes& s, DType) { return !fills_blocks(s) && s.out_h * s.out_w >= 9; }
+bool simd_wins_backward_weight(const ConvSizes& s, DType) {
+  return kernel_choice() == KernelChoice::own || (!fills_blocks(s) && s.out_h * s.out_w >= 9);
+}
 
 constexpr std::array kForwardRows = {
-    ConvForwardRow{"dense", conv_dense_supports, dense_wins, conv_forward_dense},
-    ConvForwardRow{"simd", conv_simd_supports, simd_wins_forward, conv_forward_simd},
-    ConvForwardRow{"dnnl", conv_forward_dnnl_supports, always, conv_forward_dnnl},
-    ConvForwardRow{"plain", conv_plain_supports, always, conv_forward_plain},
+    ConvForwardRow{"dense", kOwn, conv_dense_supports, dense_wins, conv_forward_dense},
+    ConvForwardRow{"simd", kOwn, conv_simd_supports, simd_wins_forward, conv_forward_simd},
+    ConvForwardRow{"dnnl", kVendor, conv_forward_dnnl_supports, always, conv_forward_dnnl},
+    ConvForwardRow{"plain", kOwn, conv_plain_supports, always, conv_forward_plain},
 };
 constexpr std::array kBackwardDataRows = {
-    ConvBackwardDataRow{"dense", conv_dense_supports, dense_wins, true, conv_backward_data_dense},
-    ConvBackwardDataRow{"simd", conv_simd_supports, simd_wins_backward_data, true, conv_backward_data_simd},
-    ConvBackwardDataRow{"dnnl", conv_backward_data_dnnl_supports, always, false, conv_backward_data_dnnl},
-    ConvBackwardDataRow{"plain", conv_plain_supports, always, false, conv_backward_data_plain},
+    ConvBackwardDataRow{"dense", kOwn, conv_dense_supports, dense_wins, true, conv_backward_data_dense},
+    ConvBackwardDataRow{"simd", kOwn, conv_simd_supports, simd_wins_backward_data, true, conv_backward_data_simd},
+    ConvBackwardDataRow{"dnnl", kVendor, conv_backward_data_dnnl_supports, always, false, conv_backward_data_dnnl},
+    ConvBackwardDataRow{"plain", kOwn, conv_plain_supports, always, false, conv_backward_data_plain},
 };
 constexpr std::array kBackwardWeightRows = {
-    ConvBackwardWeightRow{"dense", conv_dense_supports, dense_wins, conv_backward_weight_dense},
-    ConvBackwardWeightRow{"simd", conv_simd_supports, simd_wins_backward_weight, conv_backward_weight_simd},
-    ConvBackwardWeightRow{"dnnl", conv_backward_weight_dnnl_supports, always, conv_backward_weight_dnnl},
-    ConvBackwardWeightRow{"plain", conv_plain_supports, always, conv_backward_weight_plain},
+    ConvBackwardWeightRow{"dense", kOwn, conv_dense_supports, dense_wins, conv_backward_weight_dense},
+    ConvBackwardWeightRow{"simd", kOwn, conv_simd_supports, simd_wins_backward_weight, conv_backward_weight_simd},
+    ConvBackwardWeightRow{"dnnl", kVendor, conv_backward_weight_dnnl_supports, always, conv_backward_weight_dnnl},
+    ConvBackwardWeightRow{"plain", kOwn, conv_plain_supports, always, conv_backward_weight_plain},
 };
 
 // x (N,H,W,C), w (O,KH,KW,C/groups), y (N,OH,OW,O).
@@ -71,20 +77,26 @@ ConvSizes sizes_of(const Shape& x, const Shape& w, const Shape& y, const Conv2dP
           .params = params};
 }
 
-// Runs the best row. One that finds no memory for its scratch (it has written nothing then) makes room for the next.
-// False if no row takes the dtype.
+// Runs the best row of the kind that kernel_choice() prefers, or else of the other. One that finds no memory for its
+// scratch (it has written nothing then) makes room for the next. False if no row takes the dtype.
 template <class Rows, class Run>
 bool run_best(const Rows& rows, const ConvSizes& sizes, DType dtype, Run&& run) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const auto& row = rows[i];
-    if (!row.supports(sizes, dtype) || !row.wins(sizes, dtype)) continue;
-    try {
-      run(row);
-      return true;
-    } catch (const OutOfMemory&) {
-      if (i + 1 == rows.size()) throw;
+  const KernelChoice choice = kernel_choice();
+  std::exception_ptr out_of_memory;
+  for (int round = 0; round < 2; ++round) {
+    for (const auto& row : rows) {
+      if (!is_tried(row.source, choice, round)) continue;
+      if (!row.supports(sizes, dtype) || !row.wins(sizes, dtype)) continue;
+      try {
+        note_kernel({row.name, row.source});
+        run(row);
+        return true;
+      } catch (const OutOfMemory&) {
+        out_of_memory = std::current_exception();
+      }
     }
   }
+  if (out_of_memory) std::rethrow_exception(out_of_memory);
   return false;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/backend/kernel_choice.h"
 #include "engine/backend/op_params.h"
 #include "engine/core/dtype.h"
 #include "engine/tensor/tensor.h"
@@ -55,12 +56,14 @@ struct ConvBackwardWeightCall {
 
 struct ConvForwardRow {
   const char* name;
+  KernelSource source;
   bool (*supports)(const ConvSizes& sizes, DType dtype);  // can it
   bool (*wins)(const ConvSizes& sizes, DType dtype);      // should it, where a later row can too
   void (*run)(const ConvForwardCall& call);
 };
 struct ConvBackwardDataRow {
   const char* name;
+  KernelSource source;
   bool (*supports)(const ConvSizes& sizes, DType dtype);
   bool (*wins)(const ConvSizes& sizes, DType dtype);
   bool applies_mask;
@@ -68,6 +71,7 @@ struct ConvBackwardDataRow {
 };
 struct ConvBackwardWeightRow {
   const char* name;
+  KernelSource source;
   bool (*supports)(const ConvSizes& sizes, DType dtype);
   bool (*wins)(const ConvSizes& sizes, DType dtype);
   void (*run)(const ConvBackwardWeightCall& call);

@@ -1,5 +1,7 @@
 // Matrix products and linear layers: picks an implementation for each call. f32 linear layers run on the own kernels,
 // which tests/bench/linear_bench shows level with oneDNN or ahead (bias, ReLU and mask are fused); the rest on oneDNN.
+// kernel_choice() can turn that around.
+#include "engine/backend/kernel_choice.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/masked_gradient.h"
 #include "engine/cpu/matmul_list.h"
@@ -7,16 +9,43 @@
 namespace heddle::cpu {
 namespace {
 
+bool dnnl_supports(const GemmCall& call) {
+  return gemm_dnnl_supports(call.sizes, call.a.dtype(), call.bias.defined(), call.mode);
+}
+bool plain_supports(const GemmCall& call) { return call.a.dtype() == DType::f32 || call.a.dtype() == DType::f64; }
+
+struct GemmRow {
+  const char* name;
+  KernelSource source;
+  bool (*supports)(const GemmCall& call);
+  void (*run)(const GemmCall& call);
+};
+constexpr GemmRow kGemmRows[] = {
+    {"dnnl", KernelSource::vendor, dnnl_supports, gemm_dnnl},
+    {"plain", KernelSource::own, plain_supports, gemm_plain},
+};
+
 // False if the dtype has no kernel of its own.
 bool run_gemm(const char* op, const GemmCall& call) {
-  const DType dtype = call.a.dtype();
-  if (gemm_dnnl_supports(call.sizes, dtype, call.bias.defined(), call.mode)) {
-    gemm_dnnl(call);
-    return true;
+  const KernelChoice choice = kernel_choice();
+  for (int round = 0; round < 2; ++round) {
+    for (const GemmRow& row : kGemmRows) {
+      if (!is_tried(row.source, choice, round) || !row.supports(call)) continue;
+      note_kernel({row.name, row.source});
+      row.run(call);
+      return true;
+    }
   }
-  if (dtype == DType::bf16) return false;
-  if (dtype != DType::f32 && dtype != DType::f64) throw NotSupported(join_text(op, ": no ", dtype, " on the CPU"));
-  gemm_plain(call);
+  const DType dtype = call.a.dtype();
+  if (dtype != DType::bf16) throw NotSupported(join_text(op, ": no ", dtype, " on the CPU"));
+  return false;
+}
+
+// Whether a linear layer with these operands and sizes runs on the own kernels.
+bool runs_simd(const Tensor& x, const Tensor& w, const GemmSizes& sizes, bool bias, WriteMode mode) {
+  if (!linear_simd_supports(x, w)) return false;
+  if (kernel_choice() == KernelChoice::vendor && gemm_dnnl_supports(sizes, x.dtype(), bias, mode)) return false;
+  note_kernel({"simd", KernelSource::own});
   return true;
 }
 
@@ -46,8 +75,8 @@ void CpuBackend::matmul(const Tensor& a, const Tensor& b, const MatmulParams& pa
 
 void CpuBackend::linear_forward(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu, Tensor& y) {
   if (y.numel() == 0) return;
-  if (linear_simd_supports(x, w)) return linear_forward_simd(x, w, bias, relu, y);
   const GemmSizes sizes{.m = x.dim(0), .n = w.dim(0), .k = w.dim(1), .transpose_b = 1};
+  if (runs_simd(x, w, sizes, bias.defined(), WriteMode::store)) return linear_forward_simd(x, w, bias, relu, y);
   if (run_gemm("linear_forward", {sizes, x, w, bias, y, WriteMode::store})) {
     if (relu) relu_in_place(y);
     return;
@@ -62,15 +91,16 @@ void CpuBackend::linear_backward_data(const Tensor& dy, const Tensor& w, const T
                                       WriteMode mode) {
   if (dx.numel() == 0) return;
   const GemmSizes sizes{.m = dy.dim(0), .n = w.dim(1), .k = w.dim(0)};
-  if (linear_simd_supports(dy, w)) {
+  const bool aside = mode == WriteMode::add && relu_mask.defined();
+  const WriteMode gemm_mode = aside ? WriteMode::store : mode;
+  if (runs_simd(dy, w, sizes, false, gemm_mode)) {
     Tensor fresh = mode == WriteMode::add ? Tensor::empty_like(dx) : dx;
     linear_backward_data_simd(dy, w, relu_mask, fresh);
     if (mode == WriteMode::add) add_gradient(fresh, Tensor(), dx);
     return;
   }
-  const bool aside = mode == WriteMode::add && relu_mask.defined();
   Tensor fresh = aside ? Tensor::empty_like(dx) : dx;
-  if (run_gemm("linear_backward_data", {sizes, dy, w, Tensor(), fresh, aside ? WriteMode::store : mode})) {
+  if (run_gemm("linear_backward_data", {sizes, dy, w, Tensor(), fresh, gemm_mode})) {
     if (aside) {
       add_gradient(fresh, relu_mask, dx);
     } else if (relu_mask.defined()) {
@@ -87,8 +117,8 @@ void CpuBackend::linear_backward_data(const Tensor& dy, const Tensor& w, const T
 void CpuBackend::linear_backward_weight(const Tensor& x, const Tensor& dy, Tensor& dw, Tensor* db, WriteMode mode) {
   if (db != nullptr) column_sums(dy, *db, mode);
   if (dw.numel() == 0) return;
-  if (linear_simd_supports(x, dw)) return linear_backward_weight_simd(x, dy, dw, mode);
   const GemmSizes sizes{.m = dw.dim(0), .n = dw.dim(1), .k = x.dim(0), .transpose_a = 1};
+  if (runs_simd(x, dw, sizes, false, mode)) return linear_backward_weight_simd(x, dy, dw, mode);
   if (run_gemm("linear_backward_weight", {sizes, dy, x, Tensor(), dw, mode})) return;
   Tensor wide_dw = mode == WriteMode::add ? widen(dw) : Tensor::empty(dw.shape());
   linear_backward_weight(widen(x), widen(dy), wide_dw, nullptr, mode);

@@ -7,7 +7,7 @@
 #include "engine/backend/backend.h"
 #include "engine/core/parallel.h"
 #include "engine/device/caching_allocator.h"
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 #include "tests/support/catch.h"
 #include "tests/support/parity.h"
 

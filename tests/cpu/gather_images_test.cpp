@@ -1,6 +1,6 @@
 // The batch at the head of a step against the reference.
 #include "engine/backend/backend.h"
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 #include "tests/support/catch.h"
 #include "tests/support/parity.h"
 

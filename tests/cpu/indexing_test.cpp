@@ -1,6 +1,6 @@
 // Primitives that move elements against the references.
 #include "engine/backend/backend.h"
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 #include "tests/support/catch.h"
 #include "tests/support/parity.h"
 

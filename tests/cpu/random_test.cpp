@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "engine/backend/backend.h"
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 #include "tests/support/catch.h"
 #include "tests/support/parity.h"
 

@@ -1,6 +1,7 @@
 // A whole training loop on a learnable set: it learns, it repeats bit for bit, and it asks the device for nothing once
 // it runs.
 #include "engine/autograd/backward.h"
+#include "engine/backend/kernel_choice.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/data/data_loader.h"
 #include "engine/data/metrics.h"
@@ -96,6 +97,36 @@ TEST_CASE("both LeNets learn, and the same seed gives the same losses and weight
     CHECK(losses == again);
     CHECK(first.buffer.data().to_vector<float>() == second.buffer.data().to_vector<float>());
     CHECK(other.step() != losses.front());
+  }
+}
+
+TEST_CASE("both LeNets train to the same result on the library's kernels and on the own ones") {
+  const data::ResidentDataset dataset = make_bars(640);
+  for (const std::string name : {"lenet", "lenet-d2l"}) {
+    std::vector<std::vector<double>> losses;
+    std::vector<std::vector<float>> weights;
+    for (const KernelChoice choice : {KernelChoice::automatic, KernelChoice::vendor, KernelChoice::own}) {
+      const KernelChoiceGuard guard(choice);
+      Run run(name, dataset);
+      losses.emplace_back();
+      for (int i = 0; i < 40; ++i) losses.back().push_back(run.step());
+      weights.push_back(run.buffer.data().to_vector<float>());
+    }
+    for (std::size_t other = 1; other < losses.size(); ++other) {
+      INFO(name << ", choice " << other);
+      // The sums are rounded differently, so this fails if both ran on the same kernels.
+      CHECK(weights[other] != weights[3 - other]);
+      for (std::size_t i = 0; i < losses[0].size(); ++i) {
+        CHECK(losses[other][i] == Approx(losses[0][i]).epsilon(1e-3).margin(1e-4));
+      }
+      double difference = 0, norm = 0;
+      for (std::size_t i = 0; i < weights[0].size(); ++i) {
+        const double a = static_cast<double>(weights[0][i]), b = static_cast<double>(weights[other][i]);
+        difference += (a - b) * (a - b);
+        norm += a * a;
+      }
+      CHECK(difference < 1e-6 * norm);
+    }
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include "engine/ops/ops.h"
 #include "tests/ops/op_cases.h"
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 
 namespace heddle::testing {
 namespace {

@@ -1,7 +1,7 @@
 // Rows of layers, softmax and losses; and the list of all rows.
 #include "engine/ops/ops.h"
 #include "tests/ops/op_cases.h"
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 
 namespace heddle::testing {
 namespace {

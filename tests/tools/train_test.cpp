@@ -47,6 +47,30 @@ TEST_CASE("a run writes its folder: description, one line of metrics an epoch, c
   CHECK(file_exists(folder / "deep/run/checkpoints/best.safetensors"));
 }
 
+TEST_CASE("--kernels chooses the implementations of a whole training, and the results agree") {
+  const TempFolder folder;
+  write_small_dataset(folder.path());
+  std::vector<double> losses;
+  std::vector<std::string> weights;
+  for (const std::string choice : {"auto", "vendor", "own"}) {
+    INFO(choice);
+    const ProcessResult result =
+        heddle(small_training(folder.path(), folder / choice, {"--epochs", "1", "--kernels", choice}));
+    REQUIRE(result.exit_code == 0);
+    const tools::Json run = json_file(folder / (choice + "/run.json"));
+    CHECK(run["settings"]["kernels"] == choice);
+    weights.push_back(run["result"]["weights_crc32"].get<std::string>());
+    losses.push_back(tools::Json::parse(get_file(folder / (choice + "/metrics.jsonl")))["test_loss"].get<double>());
+  }
+  CHECK(losses[1] == Approx(losses[0]).epsilon(1e-3));
+  CHECK(losses[2] == Approx(losses[0]).epsilon(1e-3));
+  CHECK(weights[1] != weights[2]);  // other sums, other rounding
+
+  const ProcessResult wrong = heddle(small_training(folder.path(), folder / "x", {"--kernels", "vendr"}));
+  CHECK(wrong.exit_code == 2);
+  CHECK(contains(wrong.err, "did you mean vendor?"));
+}
+
 TEST_CASE("the same seed gives the same weights and metrics, another seed others") {
   const TempFolder folder;
   write_small_dataset(folder.path());

@@ -1,7 +1,7 @@
 // The formulas as PyTorch's documentation of torch.optim states them.
 #include <cmath>
 
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 
 namespace heddle::reference {
 

@@ -1,8 +1,8 @@
-#include "tests/support/values.h"
+#include "reference/values.h"
 
 #include "engine/core/random.h"
 
-namespace heddle::testing {
+namespace heddle::reference {
 namespace {
 
 template <class Fn>
@@ -19,29 +19,29 @@ void visit_type(DType dtype, Fn fn) {
 
 }  // namespace
 
-reference::Array random_array(const Shape& shape, double low, double high, std::uint64_t seed) {
+Array random_array(const Shape& shape, double low, double high, std::uint64_t seed) {
   Philox random(seed, 0x7465737473);
-  reference::Array array(shape);
+  Array array(shape);
   for (double& value : array.values) value = low + (high - low) * static_cast<double>(random.uniform());
   return array;
 }
 
-reference::Array integer_array(const Shape& shape, std::int64_t low, std::int64_t high, std::uint64_t seed) {
+Array integer_array(const Shape& shape, std::int64_t low, std::int64_t high, std::uint64_t seed) {
   Philox random(seed, 0x696e7473);
-  reference::Array array(shape);
+  Array array(shape);
   for (double& value : array.values) {
     value = static_cast<double>(low + random.below(static_cast<std::uint32_t>(high - low + 1)));
   }
   return array;
 }
 
-reference::Array counting_array(const Shape& shape, double first) {
-  reference::Array array(shape);
+Array counting_array(const Shape& shape, double first) {
+  Array array(shape);
   for (double& value : array.values) value = first++;
   return array;
 }
 
-Tensor tensor_of(const reference::Array& array, DType dtype, Device device) {
+Tensor tensor_of(const Array& array, DType dtype, Device device) {
   Tensor tensor = Tensor::empty(array.shape, dtype);
   visit_type(dtype, [&]<class T>(T) {
     T* const data = tensor.mutable_host_data<T>();
@@ -56,8 +56,8 @@ Tensor tensor_of(const reference::Array& array, DType dtype, Device device) {
   return tensor.to(device);
 }
 
-reference::Array array_of(const Tensor& tensor) {
-  reference::Array array(tensor.shape());
+Array array_of(const Tensor& tensor) {
+  Array array(tensor.shape());
   const Tensor host = tensor.to(Device::cpu());
   visit_type(tensor.dtype(), [&]<class T>(T) {
     const T* const data = host.host_data<T>();
@@ -72,4 +72,4 @@ reference::Array array_of(const Tensor& tensor) {
   return array;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::reference

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "engine/backend/op_params.h"
-#include "tests/reference/array.h"
+#include "reference/array.h"
 
 namespace heddle::reference {
 

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 
 namespace heddle::reference {
 

@@ -1,5 +1,5 @@
 #include "engine/core/random.h"
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 
 namespace heddle::reference {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 
 namespace heddle::reference {
 namespace {

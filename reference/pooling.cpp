@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 
 namespace heddle::reference {
 namespace {
