@@ -1,15 +1,72 @@
-// Convolutions of the CUDA backend.
+// Convolution: picks an implementation for each call. The implementations are in conv2d_*.cpp.
+#include <array>
+#include <exception>
+
+#include "kernels/cuda/conv2d_list.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/int_size.h"
-#include "kernels/cuda/split_tickets.h"
-#include "kernels/cuda/visit.h"
-#include "kernels/launch/matrix_kernels.h"
 
 namespace heddle::cuda {
 namespace {
 
-// x (N,H,W,C), w (O,KH,KW,C/groups), y (N,OH,OW,O).
-ConvGeometry geometry_of(const char* op, const Shape& x, const Shape& w, const Shape& y, const Conv2dParams& params) {
+constexpr KernelSource kOwn = KernelSource::own, kVendor = KernelSource::vendor;
+
+template <class Call>
+constexpr bool takes_all(const Call&) noexcept {
+  return true;
+}
+constexpr bool always(const ConvGeometry&) noexcept { return true; }
+
+// A tile of the tensor cores, or of the library's kernels at all, is at least 16 channels wide: with fewer the most of
+// it is idle.
+bool fills_tiles(const ConvGeometry& g) {
+  return kernel_choice() == KernelChoice::vendor || (g.group_in_c >= 16 && g.group_out_c >= 16);
+}
+
+constexpr std::array kForwardRows = {
+    ConvRow<ConvForwardCall>{"cudnn", kVendor, conv_forward_cudnn_supports, fills_tiles, conv_forward_cudnn},
+    ConvRow<ConvForwardCall>{"tiles", kOwn, takes_all, always, conv_forward_tiles},
+};
+constexpr std::array kBackwardDataRows = {
+    ConvRow<ConvBackwardDataCall>{"cudnn", kVendor, conv_backward_data_cudnn_supports, fills_tiles,
+                                  conv_backward_data_cudnn},
+    ConvRow<ConvBackwardDataCall>{"tiles", kOwn, takes_all, always, conv_backward_data_tiles},
+};
+constexpr std::array kBackwardWeightRows = {
+    ConvRow<ConvBackwardWeightCall>{"cudnn", kVendor, conv_backward_weight_cudnn_supports, fills_tiles,
+                                    conv_backward_weight_cudnn},
+    ConvRow<ConvBackwardWeightCall>{"tiles", kOwn, takes_all, always, conv_backward_weight_tiles},
+};
+
+// Runs the best row of the kind that kernel_choice() prefers, or else of the other. One that finds no memory for its
+// scratch (it has queued nothing then) makes room for the next.
+template <class Rows, class Call>
+void run_best(const Rows& rows, const Call& call, const ConvPlace& place) {
+  const KernelChoice choice = kernel_choice();
+  std::exception_ptr out_of_memory;
+  for (int round = 0; round < 2; ++round) {
+    for (const auto& row : rows) {
+      if (!is_tried(row.source, choice, round) || !row.supports(call) || !row.wins(call.g)) continue;
+      try {
+        if (!row.run(call, place)) continue;
+        note_kernel({row.name, row.source});
+        return;
+      } catch (const OutOfMemory&) {
+        out_of_memory = std::current_exception();
+      }
+    }
+  }
+  // The last row takes everything, so it can have failed for one reason only.
+  std::rethrow_exception(out_of_memory);
+}
+
+}  // namespace
+
+std::span<const ConvRow<ConvForwardCall>> conv_forward_rows() { return kForwardRows; }
+std::span<const ConvRow<ConvBackwardDataCall>> conv_backward_data_rows() { return kBackwardDataRows; }
+std::span<const ConvRow<ConvBackwardWeightCall>> conv_backward_weight_rows() { return kBackwardWeightRows; }
+
+ConvGeometry conv_geometry(const char* op, const Shape& x, const Shape& w, const Shape& y, const Conv2dParams& params) {
   const auto size = [op](std::int64_t value) { return int_size(op, value); };
   size(x[0] * x[1] * x[2]);
   size(y[0] * y[1] * y[2]);
@@ -34,54 +91,33 @@ ConvGeometry geometry_of(const char* op, const Shape& x, const Shape& w, const S
           .group_out_c = size(y[3] / params.groups)};
 }
 
-}  // namespace
-
 void CudaBackend::conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params,
                                  bool relu, Tensor& y) {
   if (y.numel() == 0) return;
-  const ConvGeometry g = geometry_of("conv2d_forward", x.shape(), w.shape(), y.shape(), params);
-  const SplitMemory memory(plan_conv_forward(g), device_, *tickets_, stream());
-  visit_floats("conv2d_forward", x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    conv_forward(
-        ConvForwardArguments<T>{
-            .g = g, .x = data_of<T>(x), .w = data_of<T>(w), .bias = data_of<T>(bias), .relu = relu, .y = data_of<T>(y)},
-        memory.scratch(), stream());
-  });
+  const ConvForwardCall call{
+      conv_geometry("conv2d_forward", x.shape(), w.shape(), y.shape(), params), x, w, bias, relu, y};
+  run_best(kForwardRows, call, {*this, *graphs_, *tickets_, device_, stream()});
 }
 
 void CudaBackend::conv2d_backward_data(const Tensor& dy, const Tensor& w, const Conv2dParams& params,
                                        const Tensor& relu_mask, Tensor& dx, WriteMode mode) {
   if (dx.numel() == 0) return;
-  const ConvGeometry g = geometry_of("conv2d_backward_data", dx.shape(), w.shape(), dy.shape(), params);
-  const SplitMemory memory(plan_conv_backward_data(g), device_, *tickets_, stream());
-  visit_floats("conv2d_backward_data", dy.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    conv_backward_data(ConvBackwardDataArguments<T>{.g = g,
-                                                    .dy = data_of<T>(dy),
-                                                    .w = data_of<T>(w),
-                                                    .relu_mask = data_of<T>(relu_mask),
-                                                    .dx = data_of<T>(dx),
-                                                    .add = mode == WriteMode::add},
-                       memory.scratch(), stream());
-  });
+  const ConvBackwardDataCall call{
+      conv_geometry("conv2d_backward_data", dx.shape(), w.shape(), dy.shape(), params), dy, w, relu_mask, dx, mode};
+  run_best(kBackwardDataRows, call, {*this, *graphs_, *tickets_, device_, stream()});
 }
 
 void CudaBackend::conv2d_backward_weight(const Tensor& x, const Tensor& dy, const Conv2dParams& params, Tensor& dw,
                                          Tensor* db, WriteMode mode) {
-  if (dw.numel() == 0) return;
-  const ConvGeometry g = geometry_of("conv2d_backward_weight", x.shape(), dw.shape(), dy.shape(), params);
-  const SplitMemory memory(plan_conv_backward_weight(g), device_, *tickets_, stream());
-  visit_floats("conv2d_backward_weight", x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    conv_backward_weight(ConvBackwardWeightArguments<T>{.g = g,
-                                                        .x = data_of<T>(x),
-                                                        .dy = data_of<T>(dy),
-                                                        .dw = data_of<T>(dw),
-                                                        .db = db == nullptr ? nullptr : data_of<T>(*db),
-                                                        .add = mode == WriteMode::add},
-                         memory.scratch(), stream());
-  });
+  const ConvPlace place{*this, *graphs_, *tickets_, device_, stream()};
+  const ConvBackwardWeightCall call{
+      conv_geometry("conv2d_backward_weight", x.shape(), dw.shape(), dy.shape(), params), x, dy, dw, db, mode};
+  if (x.numel() == 0) {
+    // An empty sum; the library takes no empty tensors.
+    conv_backward_weight_tiles(call, place);
+    return;
+  }
+  run_best(kBackwardWeightRows, call, place);
 }
 
 }  // namespace heddle::cuda

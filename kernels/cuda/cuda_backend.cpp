@@ -12,12 +12,14 @@ namespace heddle::cuda {
 CudaBackend::CudaBackend(int index)
     : device_(Device::cuda(index)),
       gemm_(std::make_unique<CublasGemm>(device_)),
-      graphs_(std::make_unique<CudnnGraphs>(index)),
+      graphs_(std::make_unique<CudnnGraphs>(device_)),
       tickets_(std::make_unique<SplitTickets>(device_)) {}
 
 CudaBackend::~CudaBackend() = default;
 
-std::string CudaBackend::description() const { return "CUDA"; }
+std::string CudaBackend::description() const {
+  return join_text("CUDA, ", CublasGemm::version(), ", ", CudnnGraphs::version());
+}
 
 cudaStream_t CudaBackend::stream() const { return static_cast<cudaStream_t>(current_stream(device_).handle); }
 
