@@ -17,23 +17,26 @@ constexpr bool takes_all(const Call&) noexcept {
 }
 constexpr bool always(const ConvGeometry&) noexcept { return true; }
 
-// A tile of the tensor cores, or of the library's kernels at all, is at least 16 channels wide: with fewer the most of
-// it is idle.
-bool fills_tiles(const ConvGeometry& g) {
-  return kernel_choice() == KernelChoice::vendor || (g.group_in_c >= 16 && g.group_out_c >= 16);
-}
+// A tile of tensor cores, and of the kernels for matrix products, is at least 16 channels wide: with fewer most of it
+// is idle. Chosen by counting, not by measuring.
+bool few_channels(const ConvGeometry& g) { return g.in_c < 16 || g.out_c < 16; }
 
 constexpr std::array kForwardRows = {
-    ConvRow<ConvForwardCall>{"cudnn", kVendor, conv_forward_cudnn_supports, fills_tiles, conv_forward_cudnn},
+    ConvRow<ConvForwardCall>{"direct", kOwn, conv_forward_direct_supports, few_channels, conv_forward_direct},
+    ConvRow<ConvForwardCall>{"cudnn", kVendor, conv_forward_cudnn_supports, always, conv_forward_cudnn},
     ConvRow<ConvForwardCall>{"tiles", kOwn, takes_all, always, conv_forward_tiles},
 };
 constexpr std::array kBackwardDataRows = {
-    ConvRow<ConvBackwardDataCall>{"cudnn", kVendor, conv_backward_data_cudnn_supports, fills_tiles,
+    ConvRow<ConvBackwardDataCall>{"direct", kOwn, conv_backward_data_direct_supports, few_channels,
+                                  conv_backward_data_direct},
+    ConvRow<ConvBackwardDataCall>{"cudnn", kVendor, conv_backward_data_cudnn_supports, always,
                                   conv_backward_data_cudnn},
     ConvRow<ConvBackwardDataCall>{"tiles", kOwn, takes_all, always, conv_backward_data_tiles},
 };
 constexpr std::array kBackwardWeightRows = {
-    ConvRow<ConvBackwardWeightCall>{"cudnn", kVendor, conv_backward_weight_cudnn_supports, fills_tiles,
+    ConvRow<ConvBackwardWeightCall>{"direct", kOwn, conv_backward_weight_direct_supports, few_channels,
+                                    conv_backward_weight_direct},
+    ConvRow<ConvBackwardWeightCall>{"cudnn", kVendor, conv_backward_weight_cudnn_supports, always,
                                     conv_backward_weight_cudnn},
     ConvRow<ConvBackwardWeightCall>{"tiles", kOwn, takes_all, always, conv_backward_weight_tiles},
 };

@@ -71,6 +71,14 @@ bool conv_forward_cudnn(const ConvForwardCall& call, const ConvPlace& place);
 bool conv_backward_data_cudnn(const ConvBackwardDataCall& call, const ConvPlace& place);
 bool conv_backward_weight_cudnn(const ConvBackwardWeightCall& call, const ConvPlace& place);
 
+// conv2d_own.cpp: few channels without groups.
+bool conv_forward_direct_supports(const ConvForwardCall& call);
+bool conv_backward_data_direct_supports(const ConvBackwardDataCall& call);
+bool conv_backward_weight_direct_supports(const ConvBackwardWeightCall& call);
+bool conv_forward_direct(const ConvForwardCall& call, const ConvPlace& place);
+bool conv_backward_data_direct(const ConvBackwardDataCall& call, const ConvPlace& place);
+bool conv_backward_weight_direct(const ConvBackwardWeightCall& call, const ConvPlace& place);
+
 // conv2d_own.cpp: every shape.
 bool conv_forward_tiles(const ConvForwardCall& call, const ConvPlace& place);
 bool conv_backward_data_tiles(const ConvBackwardDataCall& call, const ConvPlace& place);

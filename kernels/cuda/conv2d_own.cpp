@@ -36,6 +36,39 @@ ConvBackwardWeightArguments<T> arguments(const ConvBackwardWeightCall& call) {
 
 }  // namespace
 
+bool conv_forward_direct_supports(const ConvForwardCall& call) { return direct_conv_forward_takes(call.g); }
+bool conv_backward_data_direct_supports(const ConvBackwardDataCall& call) {
+  return direct_conv_backward_data_takes(call.g);
+}
+bool conv_backward_weight_direct_supports(const ConvBackwardWeightCall& call) {
+  return direct_conv_backward_weight_takes(call.g);
+}
+
+bool conv_forward_direct(const ConvForwardCall& call, const ConvPlace& place) {
+  visit_floats("conv2d_forward", call.x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    direct_conv_forward(arguments<T>(call), place.stream);
+  });
+  return true;
+}
+
+bool conv_backward_data_direct(const ConvBackwardDataCall& call, const ConvPlace& place) {
+  visit_floats("conv2d_backward_data", call.dy.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    direct_conv_backward_data(arguments<T>(call), place.stream);
+  });
+  return true;
+}
+
+bool conv_backward_weight_direct(const ConvBackwardWeightCall& call, const ConvPlace& place) {
+  const SplitMemory memory(plan_direct_conv_backward_weight(call.g), place.device, place.tickets, place.stream);
+  visit_floats("conv2d_backward_weight", call.x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    direct_conv_backward_weight(arguments<T>(call), memory.scratch(), place.stream);
+  });
+  return true;
+}
+
 bool conv_forward_tiles(const ConvForwardCall& call, const ConvPlace& place) {
   const SplitMemory memory(plan_conv_forward(call.g), place.device, place.tickets, place.stream);
   visit_floats("conv2d_forward", call.x.dtype(), [&](auto tag) {

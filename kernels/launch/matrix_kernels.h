@@ -89,4 +89,18 @@ void conv_backward_data(const ConvBackwardDataArguments<T>& call, const SplitScr
 template <class T>
 void conv_backward_weight(const ConvBackwardWeightArguments<T>& call, const SplitScratch& scratch, cudaStream_t stream);
 
+// Convolutions with few channels, without groups. Whether the kernels take a shape: a band of the image and the weights
+// must fit into shared memory.
+bool direct_conv_forward_takes(const ConvGeometry& g);
+bool direct_conv_backward_data_takes(const ConvGeometry& g);
+bool direct_conv_backward_weight_takes(const ConvGeometry& g);
+template <class T>
+void direct_conv_forward(const ConvForwardArguments<T>& call, cudaStream_t stream);
+template <class T>
+void direct_conv_backward_data(const ConvBackwardDataArguments<T>& call, cudaStream_t stream);
+SplitPlan plan_direct_conv_backward_weight(const ConvGeometry& g);
+template <class T>
+void direct_conv_backward_weight(const ConvBackwardWeightArguments<T>& call, const SplitScratch& scratch,
+                                 cudaStream_t stream);
+
 }  // namespace heddle::cuda
