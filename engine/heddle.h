@@ -25,6 +25,7 @@
 #include "data/dataset.h"
 #include "data/metrics.h"
 #include "device/caching_allocator.h"
+#include "device/cuda_plugin.h"
 #include "device/device.h"
 #include "device/device_runtime.h"
 #include "nn/activation.h"

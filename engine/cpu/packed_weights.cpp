@@ -44,7 +44,8 @@ std::shared_ptr<Storage> PackedWeights::get(const Tensor& w, const PackedLayout&
   Entry* entry = entries_.find(key);
   if (entry == nullptr) {
     forget_down_to(kMaxNbytes);
-    Entry fresh{.copy = Storage::allocate(w.nbytes(), Device::cpu()), .variants = {}, .nbytes = w.nbytes()};
+    Entry fresh{
+        .copy = Storage::allocate(w.nbytes(), Device::cpu(), Lifetime::kept), .variants = {}, .nbytes = w.nbytes()};
     copy_bytes(fresh.copy->data(), w.raw_data(), w.nbytes());
     nbytes_ += fresh.nbytes;
     entry = &entries_.insert(key, std::move(fresh));
@@ -60,7 +61,7 @@ std::shared_ptr<Storage> PackedWeights::get(const Tensor& w, const PackedLayout&
       entry->nbytes -= variants.front().memory->nbytes();
       variants.erase(variants.begin());
     }
-    variants.push_back({.layout = layout, .memory = Storage::allocate(packed_nbytes, Device::cpu())});
+    variants.push_back({.layout = layout, .memory = Storage::allocate(packed_nbytes, Device::cpu(), Lifetime::kept)});
     nbytes_ += packed_nbytes;
     entry->nbytes += packed_nbytes;
     found = variants.end() - 1;

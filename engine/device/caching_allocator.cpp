@@ -1,6 +1,7 @@
 #include "engine/device/caching_allocator.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "engine/core/error.h"
 
@@ -16,61 +17,140 @@ std::size_t round_up(std::size_t nbytes, std::size_t multiple) {
   return nbytes > limit - multiple ? limit : (nbytes + multiple - 1) / multiple * multiple;
 }
 
+// The power of two below.
+std::size_t size_class(std::size_t nbytes) noexcept { return static_cast<std::size_t>(std::bit_width(nbytes)) - 1; }
+
 }  // namespace
 
 CachingAllocator::CachingAllocator(DeviceRuntime& runtime) : runtime_(runtime) {}
 
-CachingAllocator::~CachingAllocator() { release_cached(); }
+CachingAllocator::~CachingAllocator() {
+  keep_segments_ = false;
+  release_cached();
+}
 
-void* CachingAllocator::allocate(std::size_t nbytes) {
+void* CachingAllocator::allocate(std::size_t nbytes, Lifetime lifetime) {
   const std::size_t size = round_up(std::max<std::size_t>(nbytes, 1), kAlignment);
-  const std::lock_guard lock(mutex_);
-  void* block = take(size);
-  if (block == nullptr) {
-    // Free segments that are all too small would only pile up beside the new one.
-    if (cached_segments_nbytes() > 0) release_cached_locked();
-    if (!add_segment(size)) throw_out_of_memory(nbytes);
-    block = take(size);
+  const Stream stream = current_stream(runtime_.device());
+  void* block = nullptr;
+  bool poison = false;
+  {
+    const std::lock_guard lock(mutex_);
+    Pool& pool = pool_for(stream, lifetime);
+    block = take(pool, size);
+    if (block == nullptr) {
+      if (!grow(pool, size)) throw_out_of_memory(nbytes);
+      block = take(pool, size);
+    }
+    ++stats_.requests;
+    stats_.peak_in_use_nbytes = std::max(stats_.peak_in_use_nbytes, stats_.in_use_nbytes);
+    poison = poison_;
   }
-  ++stats_.requests;
-  stats_.peak_in_use_nbytes = std::max(stats_.peak_in_use_nbytes, stats_.in_use_nbytes);
-  if (poison_) runtime_.fill_async(block, 0xff, size, current_stream(runtime_.device()));
+  if (poison) {
+    try {
+      runtime_.fill_async(block, 0xff, size, stream);
+    } catch (...) {
+      deallocate(block);
+      throw;
+    }
+  }
   return block;
 }
 
-void* CachingAllocator::take(std::size_t nbytes) {
-  const auto fit = free_blocks_.lower_bound({nbytes, nullptr});
-  if (fit == free_blocks_.end()) return nullptr;
-  std::byte* const address = fit->second;
-  free_blocks_.erase(fit);
-  Block& block = blocks_.at(address);
-  block.free = false;
-  if (const std::size_t rest = block.nbytes - nbytes; rest > 0) {
-    blocks_.emplace(address + nbytes, Block{rest, block.segment, true});
-    free_blocks_.emplace(rest, address + nbytes);
-    block.nbytes = nbytes;
+CachingAllocator::Pool& CachingAllocator::pool_for(Stream stream, Lifetime lifetime) {
+  Pool& pool = pools_[{stream.handle, lifetime}];
+  pool.stream = stream;
+  pool.lifetime = lifetime;
+  return pool;
+}
+
+// The free block that comes first in the order of search, among those large enough.
+CachingAllocator::BlockMap::iterator CachingAllocator::find_free(Pool& pool, std::size_t nbytes) {
+  const std::size_t first_class = size_class(nbytes);
+  const Place* best = nullptr;
+  for (const Place& place : pool.free[first_class]) {
+    if (blocks_.find(place.address)->second.nbytes < nbytes) continue;
+    best = &place;
+    break;
   }
+  for (std::size_t larger = first_class + 1; larger < kSizeClasses; ++larger) {
+    if (pool.free[larger].empty()) continue;
+    const Place& place = *pool.free[larger].begin();
+    if (best == nullptr || place < *best) best = &place;
+  }
+  return best == nullptr ? blocks_.end() : blocks_.find(best->address);
+}
+
+void* CachingAllocator::take(Pool& pool, std::size_t nbytes) {
+  const auto found = find_free(pool, nbytes);
+  if (found == blocks_.end()) return nullptr;
+  std::byte* const address = found->first;
+  Block& block = found->second;
+  if (const std::size_t rest = block.nbytes - nbytes; rest > 0) {
+    // All that can fail comes before the first change.
+    PlaceSet entry;
+    entry.insert({block.segment->order, address + nbytes});
+    const auto remainder = blocks_.emplace(address + nbytes, Block{rest, block.segment, true, {}}).first;
+    remainder->second.entry = entry.extract(entry.begin());
+    insert_free(remainder);
+  }
+  extract_free(found);
+  block.free = false;
+  block.nbytes = nbytes;
   stats_.in_use_nbytes += nbytes;
   return address;
 }
 
-bool CachingAllocator::add_segment(std::size_t nbytes) {
+void CachingAllocator::insert_free(BlockMap::iterator block) noexcept {
+  Block& b = block->second;
+  b.segment->pool->free[size_class(b.nbytes)].insert(std::move(b.entry));
+}
+
+void CachingAllocator::extract_free(BlockMap::iterator block) noexcept {
+  Block& b = block->second;
+  b.entry = b.segment->pool->free[size_class(b.nbytes)].extract({b.segment->order, block->first});
+}
+
+bool CachingAllocator::grow(Pool& pool, std::size_t nbytes) {
+  // Free segments that are all too small would only pile up beside a new one. The new one takes their place, and is as
+  // large as they were together: what a step had in them fits into it when the step is repeated.
+  std::uint64_t order = next_order_;
+  const std::size_t replaced = keep_segments_ ? 0 : release_segments(&pool, &order);
   // Segments grow with what is held, so that their number stays small, but never by more than an eighth.
-  const std::size_t wanted = round_up(std::max({nbytes, kMinSegment, stats_.reserved_nbytes / 8}), kSegmentGranularity);
-  for (const std::size_t size : {wanted, round_up(nbytes, kSegmentGranularity)}) {
-    if (limit_nbytes_ != 0 && (size > limit_nbytes_ || stats_.reserved_nbytes > limit_nbytes_ - size)) continue;
-    auto* const begin = static_cast<std::byte*>(runtime_.allocate(size));
-    if (begin == nullptr) continue;
-    const std::uint64_t id = next_segment_++;
-    segments_.emplace(id, Segment{begin, size});
-    blocks_.emplace(begin, Block{size, id, true});
-    free_blocks_.emplace(size, begin);
-    ++stats_.device_allocations;
-    stats_.reserved_nbytes += size;
-    stats_.peak_reserved_nbytes = std::max(stats_.peak_reserved_nbytes, stats_.reserved_nbytes);
-    return true;
+  const std::size_t ahead =
+      pool.lifetime == Lifetime::kept ? nbytes : std::max(kMinSegment, stats_.reserved_nbytes / 8);
+  const std::size_t wanted = round_up(std::max({nbytes, replaced, ahead}), kSegmentGranularity);
+  const std::size_t least = round_up(nbytes, kSegmentGranularity);
+  if (add_segment(pool, wanted, order) || add_segment(pool, least, order)) return true;
+  if (!keep_segments_) release_segments(nullptr, nullptr);
+  return add_segment(pool, least, order);
+}
+
+bool CachingAllocator::add_segment(Pool& pool, std::size_t nbytes, std::uint64_t order) {
+  if (limit_nbytes_ != 0 && (nbytes > limit_nbytes_ || stats_.reserved_nbytes > limit_nbytes_ - nbytes)) return false;
+  PlaceSet entry;
+  entry.insert({order, nullptr});
+  std::list<Segment> segment;
+  segment.push_back({&pool, order, nullptr, nbytes});
+  auto* const begin = static_cast<std::byte*>(runtime_.allocate(nbytes));
+  if (begin == nullptr) return false;
+  segment.front().begin = begin;
+  BlockMap::iterator block;
+  try {
+    block = blocks_.emplace(begin, Block{nbytes, &segment.front(), true, {}}).first;
+  } catch (...) {
+    runtime_.deallocate(begin, nbytes);
+    throw;
   }
-  return false;
+  segments_.splice(segments_.end(), segment);
+  block->second.entry = entry.extract(entry.begin());
+  block->second.entry.value().address = begin;
+  insert_free(block);
+  next_order_ = std::max(next_order_, order + 1);
+  ++stats_.device_allocations;
+  stats_.reserved_nbytes += nbytes;
+  stats_.peak_reserved_nbytes = std::max(stats_.peak_reserved_nbytes, stats_.reserved_nbytes);
+  return true;
 }
 
 void CachingAllocator::deallocate(void* data) noexcept {
@@ -83,48 +163,64 @@ void CachingAllocator::deallocate(void* data) noexcept {
     return other->second.free && other->second.segment == block->second.segment;
   };
   if (const auto next = std::next(block); next != blocks_.end() && mergeable(next)) {
-    free_blocks_.erase({next->second.nbytes, next->first});
+    extract_free(next);
     block->second.nbytes += next->second.nbytes;
     blocks_.erase(next);
   }
   if (block != blocks_.begin()) {
     if (const auto previous = std::prev(block); mergeable(previous)) {
-      free_blocks_.erase({previous->second.nbytes, previous->first});
+      extract_free(previous);
       previous->second.nbytes += block->second.nbytes;
       blocks_.erase(block);
       block = previous;
     }
   }
-  free_blocks_.emplace(block->second.nbytes, block->first);
+  insert_free(block);
 }
 
-std::size_t CachingAllocator::cached_segments_nbytes() const {
-  std::size_t total = 0;
-  for (const auto& [id, segment] : segments_) {
-    const Block& first = blocks_.at(segment.begin);
-    if (first.free && first.nbytes == segment.nbytes) total += segment.nbytes;
-  }
-  return total;
+bool CachingAllocator::is_cached(const Segment& segment) const {
+  const Block& first = blocks_.find(segment.begin)->second;
+  return first.free && first.nbytes == segment.nbytes;
 }
 
-void CachingAllocator::release_cached_locked() noexcept {
-  for (auto it = segments_.begin(); it != segments_.end();) {
-    const auto first = blocks_.find(it->second.begin);
-    if (!first->second.free || first->second.nbytes != it->second.nbytes) {
-      ++it;
+// Frees the cached segments of one stream, or of all (nullptr). Returns their bytes, and the place of the oldest in the
+// order of search if there was one.
+std::size_t CachingAllocator::release_segments(const Pool* only, std::uint64_t* oldest) noexcept {
+  std::size_t released = 0;
+  const Pool* waited_for = nullptr;
+  for (auto segment = segments_.begin(); segment != segments_.end();) {
+    if ((only != nullptr && segment->pool != only) || !is_cached(*segment)) {
+      ++segment;
       continue;
     }
-    free_blocks_.erase({first->second.nbytes, first->first});
-    blocks_.erase(first);
-    runtime_.deallocate(it->second.begin, it->second.nbytes);
-    stats_.reserved_nbytes -= it->second.nbytes;
-    it = segments_.erase(it);
+    if (waited_for != segment->pool) {
+      waited_for = segment->pool;
+      try {
+        runtime_.synchronize(waited_for->stream);
+      } catch (const Error&) {
+        // A stream that has failed does no more work; whoever waits for it next is told.
+      }
+    }
+    const auto block = blocks_.find(segment->begin);
+    extract_free(block);
+    blocks_.erase(block);
+    runtime_.deallocate(segment->begin, segment->nbytes);
+    stats_.reserved_nbytes -= segment->nbytes;
+    released += segment->nbytes;
+    if (oldest != nullptr) *oldest = std::min(*oldest, segment->order);
+    segment = segments_.erase(segment);
   }
+  return released;
 }
 
 void CachingAllocator::release_cached() noexcept {
   const std::lock_guard lock(mutex_);
-  release_cached_locked();
+  if (!keep_segments_) release_segments(nullptr, nullptr);
+}
+
+void CachingAllocator::set_keep_segments(bool on) {
+  const std::lock_guard lock(mutex_);
+  keep_segments_ = on;
 }
 
 void CachingAllocator::set_limit(std::size_t nbytes) {
@@ -149,7 +245,12 @@ void CachingAllocator::reset_peaks() {
 }
 
 void CachingAllocator::throw_out_of_memory(std::size_t nbytes) const {
-  const MemoryInfo memory = runtime_.memory_info();
+  MemoryInfo memory;
+  try {
+    memory = runtime_.memory_info();
+  } catch (const DeviceError&) {
+    // The numbers are left out rather than the reason.
+  }
   std::string limit = limit_nbytes_ == 0 ? "" : join_text(", limit ", limit_nbytes_);
   throw OutOfMemory(
       join_text("out of memory on ", runtime_.device(), ": asked for ", nbytes, " bytes; ", stats_.in_use_nbytes,

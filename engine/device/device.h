@@ -26,6 +26,13 @@ struct Device {
 
 std::ostream& operator<<(std::ostream& out, const Device& device);
 
+// How long a piece of device memory will be used, as far as its user knows. Of no consequence but for its place: see
+// caching_allocator.h.
+enum class Lifetime : std::uint8_t {
+  step,  // made and freed by each step, or made before the first one
+  kept   // made inside a step and kept for later ones: caches
+};
+
 // An ordered queue of work on a device. The CPU runs everything at the call: its stream is {cpu, nullptr}.
 struct Stream {
   Device device;

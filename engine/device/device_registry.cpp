@@ -15,7 +15,7 @@ constexpr int kMaxGpus = 64;
 
 struct Entry {
   std::unique_ptr<DeviceRuntime> runtime;
-  std::unique_ptr<CachingAllocator> allocator;
+  std::shared_ptr<CachingAllocator> allocator;
 };
 
 struct Registry {
@@ -23,9 +23,10 @@ struct Registry {
 
   void publish(int slot, std::unique_ptr<DeviceRuntime> runtime) {
     auto entry = std::make_unique<Entry>();
-    entry->allocator = std::make_unique<CachingAllocator>(*runtime);
+    // Never destroyed: tensors with static storage duration may outlive any order of destruction we could choose. So
+    // the pointer counts no owners, and its copies cost nothing.
+    entry->allocator = std::shared_ptr<CachingAllocator>(std::shared_ptr<void>(), new CachingAllocator(*runtime));
     entry->runtime = std::move(runtime);
-    // Never destroyed: tensors with static storage duration may outlive any order of destruction we could choose.
     entries[static_cast<std::size_t>(slot)].store(entry.release(), std::memory_order_release);
   }
 
@@ -51,13 +52,29 @@ Entry& entry_of(Device device) {
   return *entry;
 }
 
+// What guards of this thread have set; null: the device's own.
 thread_local std::array<void*, 1 + kMaxGpus> stream_handles{};
+thread_local std::array<const std::shared_ptr<CachingAllocator>*, 1 + kMaxGpus> thread_allocators{};
 
 }  // namespace
 
 DeviceRuntime& runtime_for(Device device) { return *entry_of(device).runtime; }
 
-CachingAllocator& allocator_for(Device device) { return *entry_of(device).allocator; }
+const std::shared_ptr<CachingAllocator>& allocator_ptr_for(Device device) {
+  const std::shared_ptr<CachingAllocator>* const own = thread_allocators[static_cast<std::size_t>(slot_of(device))];
+  return own != nullptr ? *own : entry_of(device).allocator;
+}
+
+AllocatorGuard::AllocatorGuard(std::shared_ptr<CachingAllocator> allocator) : allocator_(std::move(allocator)) {
+  HEDDLE_CHECK(allocator_ != nullptr, "AllocatorGuard: no allocator");
+  auto& current = thread_allocators[static_cast<std::size_t>(slot_of(allocator_->device()))];
+  previous_ = current;
+  current = &allocator_;
+}
+
+AllocatorGuard::~AllocatorGuard() {
+  thread_allocators[static_cast<std::size_t>(slot_of(allocator_->device()))] = previous_;
+}
 
 void register_device(std::unique_ptr<DeviceRuntime> runtime) {
   const Device device = runtime->device();
@@ -75,15 +92,17 @@ bool is_registered(Device device) noexcept {
   return registry().entries[static_cast<std::size_t>(1 + device.index)].load(std::memory_order_acquire) != nullptr;
 }
 
-Stream current_stream(Device device) { return {device, stream_handles[static_cast<std::size_t>(slot_of(device))]}; }
-
-StreamGuard::StreamGuard(Stream stream) : previous_(current_stream(stream.device)) {
-  stream_handles[static_cast<std::size_t>(slot_of(stream.device))] = stream.handle;
+Stream current_stream(Device device) {
+  void* const own = stream_handles[static_cast<std::size_t>(slot_of(device))];
+  return own != nullptr || device.is_cpu() ? Stream{device, own} : entry_of(device).runtime->default_stream();
 }
 
-StreamGuard::~StreamGuard() {
-  const std::size_t slot = previous_.device.is_cpu() ? 0 : static_cast<std::size_t>(1 + previous_.device.index);
-  stream_handles[slot] = previous_.handle;
+StreamGuard::StreamGuard(Stream stream) {
+  void*& current = stream_handles[static_cast<std::size_t>(slot_of(stream.device))];
+  previous_ = {stream.device, current};
+  current = stream.handle;
 }
+
+StreamGuard::~StreamGuard() { stream_handles[static_cast<std::size_t>(slot_of(previous_.device))] = previous_.handle; }
 
 }  // namespace heddle

@@ -7,6 +7,10 @@
 
 namespace heddle {
 
+DeviceProperties DeviceRuntime::properties() const {
+  return {.name = description(), .memory_nbytes = memory_info().total_nbytes};
+}
+
 HostBuffer DeviceRuntime::allocate_host(std::size_t nbytes) {
   constexpr std::align_val_t kAlignment{64};
   void* const data = ::operator new(nbytes == 0 ? 1 : nbytes, kAlignment, std::nothrow);

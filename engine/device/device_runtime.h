@@ -1,10 +1,12 @@
-// Memory, streams and events of one device behind one virtual interface. Implementations: CpuRuntime (here) and the
-// CUDA plugin's. It must not know tensors.
+// Memory, streams, events and recordings of one device behind one virtual interface. Implementations: CpuRuntime (here)
+// and the CUDA plugin's. It must not know tensors.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "device.h"
 
@@ -30,6 +32,36 @@ struct HostBuffer {
   std::size_t nbytes = 0;
 };
 
+// What reports say about a device. Empty where it does not apply.
+struct DeviceProperties {
+  std::string name;        // model of the hardware
+  std::string capability;  // of a GPU: "9.0"
+  std::size_t memory_nbytes = 0;
+  int multiprocessors = 0;
+  // Name and version of driver and libraries.
+  std::vector<std::pair<std::string, std::string>> versions;
+};
+
+// Recorded work that is launched as a whole. Destroyed only when its launches are done.
+class ExecutableGraph {
+ public:
+  virtual ~ExecutableGraph() = default;
+  // Queues all of the work. Does not wait.
+  virtual void launch(Stream stream) = 0;
+};
+
+// Records what the calling thread queues on a stream instead of doing it.
+class StreamRecorder {
+ public:
+  virtual ~StreamRecorder() = default;
+  // From now on work queued on the stream is recorded. Until the end the thread must not wait for the device.
+  virtual void begin(Stream stream) = 0;
+  // Ends the recording. Throws: DeviceError if something was done that cannot be recorded; the stream is usable then.
+  virtual std::shared_ptr<ExecutableGraph> end(Stream stream) = 0;
+  // Ends it without a result; the stream is usable afterwards.
+  virtual void abandon(Stream stream) noexcept = 0;
+};
+
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -37,6 +69,9 @@ class DeviceRuntime {
   virtual Device device() const noexcept = 0;
   // Model name of the hardware, for reports.
   virtual std::string description() const = 0;
+  // True for a device that only imitates hardware, for tests: it must say so wherever it is reported.
+  virtual bool is_simulated() const noexcept { return false; }
+  virtual DeviceProperties properties() const;
 
   // Raw memory, aligned to at least 256 bytes; contents are undefined. The caching allocator is the only caller.
   // Returns nullptr when the device has not enough memory. Throws: DeviceError on any other failure.
@@ -47,31 +82,37 @@ class DeviceRuntime {
   // so that copies from and to it do not wait. Throws: OutOfMemory, DeviceError.
   virtual HostBuffer allocate_host(std::size_t nbytes);
 
-  // Copies nbytes in stream order; one side is this device, the other this device or the CPU. Host memory that is not
-  // pinned is safe to reuse on return. Does not wait for the copy otherwise.
+  // Copies nbytes in stream order; one side is this device, the other any device. Host memory that is not page-locked
+  // is safe to reuse on return. Does not wait for the copy otherwise.
   virtual void copy_async(void* destination, Device destination_device, const void* source, Device source_device,
                           std::size_t nbytes, Stream stream) = 0;
   // Sets nbytes bytes to value in stream order.
   virtual void fill_async(void* destination, unsigned char value, std::size_t nbytes, Stream stream) = 0;
 
+  // The stream of threads that have chosen none with a StreamGuard. Always the same.
+  virtual Stream default_stream() { return {device(), nullptr}; }
+  // Another stream. One that was destroyed may be handed out again.
   virtual Stream create_stream() = 0;
   virtual void destroy_stream(Stream stream) noexcept = 0;
   virtual Event record(Stream stream) = 0;
-  // Work queued on stream from now on runs after event. Does not block the host.
+  // Work queued on stream from now on runs after event, which may be another device's. Does not block the host.
   virtual void wait(Stream stream, const Event& event) = 0;
   // True if all work queued on the stream is done. Does not block. Throws: DeviceError if some of it failed.
   virtual bool is_done(Stream stream) = 0;
   // Blocks the host until all work of the stream is done. Throws: DeviceError if some of it failed.
   virtual void synchronize(Stream stream) = 0;
-};
 
-class CachingAllocator;
+  // Records streams of this device; nullptr if it cannot.
+  virtual StreamRecorder* recorder() noexcept { return nullptr; }
+
+  // Marks what the calling thread does between the two calls for a profiler; nothing if none is attached. Nests.
+  virtual void begin_range(const char*) noexcept {}
+  virtual void end_range() noexcept {}
+};
 
 // The runtime of a device. The CPU's exists always. Throws: InvalidArgument if the device was not registered.
 DeviceRuntime& runtime_for(Device device);
-// The caching allocator that serves all tensors of the device.
-CachingAllocator& allocator_for(Device device);
-// Makes a device known; it stays so until the program ends. Used by the CUDA plugin's loader.
+// Makes a device known; it stays so until the program ends. Used by the CUDA plugin.
 // Throws: InvalidArgument if the device is registered already.
 void register_device(std::unique_ptr<DeviceRuntime> runtime);
 bool is_registered(Device device) noexcept;
@@ -88,6 +129,19 @@ class StreamGuard {
 
  private:
   Stream previous_;
+};
+
+// A profiler's range while it lives.
+class ProfileRange {
+ public:
+  // name: text that lives as long as the range.
+  ProfileRange(DeviceRuntime& runtime, const char* name) noexcept : runtime_(runtime) { runtime_.begin_range(name); }
+  ~ProfileRange() { runtime_.end_range(); }
+  ProfileRange(const ProfileRange&) = delete;
+  ProfileRange& operator=(const ProfileRange&) = delete;
+
+ private:
+  DeviceRuntime& runtime_;
 };
 
 }  // namespace heddle

@@ -4,24 +4,21 @@
 
 namespace heddle {
 
-std::shared_ptr<Storage> Storage::allocate(std::size_t nbytes, Device device) {
-  CachingAllocator& allocator = allocator_for(device);
-  void* const data = allocator.allocate(nbytes);
-  try {
-    return std::shared_ptr<Storage>(new Storage(data, nbytes, device, false));
-  } catch (...) {
-    allocator.deallocate(data);
-    throw;
-  }
+std::shared_ptr<Storage> Storage::allocate(std::size_t nbytes, Device device, Lifetime lifetime) {
+  std::shared_ptr<CachingAllocator> allocator = allocator_ptr_for(device);
+  // Made empty first, so that its destructor gives the block back whatever fails from there on.
+  std::shared_ptr<Storage> storage(new Storage(nullptr, nbytes, device, std::move(allocator)));
+  storage->data_ = storage->allocator_->allocate(nbytes, lifetime);
+  return storage;
 }
 
 std::shared_ptr<Storage> Storage::wrap(void* data, std::size_t nbytes, Device device) {
   HEDDLE_CHECK(data != nullptr || nbytes == 0, "cannot wrap a null pointer as ", nbytes, " bytes");
-  return std::shared_ptr<Storage>(new Storage(data, nbytes, device, true));
+  return std::shared_ptr<Storage>(new Storage(data, nbytes, device, nullptr));
 }
 
 Storage::~Storage() {
-  if (!external_) allocator_for(device_).deallocate(data_);
+  if (allocator_ != nullptr) allocator_->deallocate(data_);
 }
 
 }  // namespace heddle

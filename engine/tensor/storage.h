@@ -5,16 +5,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "../device/device.h"
 
 namespace heddle {
 
-// A block of device memory, shared by all tensors that view it. Freed with the last of them.
+class CachingAllocator;
+
+// A block of device memory, shared by all tensors that view it. Freed with the last of them. It keeps the allocator
+// that it came from alive.
 class Storage {
  public:
-  // Memory from the device's caching allocator; contents are undefined. Throws: OutOfMemory, InvalidArgument.
-  static std::shared_ptr<Storage> allocate(std::size_t nbytes, Device device);
+  // Memory from allocator_for(device); contents are undefined. Throws: OutOfMemory, InvalidArgument.
+  static std::shared_ptr<Storage> allocate(std::size_t nbytes, Device device, Lifetime lifetime = Lifetime::step);
   // Memory that belongs to the caller and must outlive the storage.
   static std::shared_ptr<Storage> wrap(void* data, std::size_t nbytes, Device device);
   ~Storage();
@@ -25,16 +29,16 @@ class Storage {
   std::size_t nbytes() const noexcept { return nbytes_; }
   Device device() const noexcept { return device_; }
   // True if the caller owns the memory and can change it behind our back.
-  bool is_external() const noexcept { return external_; }
+  bool is_external() const noexcept { return allocator_ == nullptr; }
 
  private:
-  Storage(void* data, std::size_t nbytes, Device device, bool external)
-      : data_(data), nbytes_(nbytes), device_(device), external_(external) {}
+  Storage(void* data, std::size_t nbytes, Device device, std::shared_ptr<CachingAllocator> allocator)
+      : data_(data), nbytes_(nbytes), device_(device), allocator_(std::move(allocator)) {}
 
   void* data_;
   std::size_t nbytes_;
   Device device_;
-  bool external_;
+  std::shared_ptr<CachingAllocator> allocator_;  // null: the memory is the caller's
 };
 
 // Counts changes of a piece of memory. A counter made for a part of a larger buffer also sees changes of the whole, and

@@ -1,0 +1,80 @@
+#include "kernels/cuda/cuda_recorder.h"
+
+#include "engine/core/error.h"
+#include "kernels/launch/check.h"
+#include "kernels/launch/current_device.h"
+#include "kernels/launch/launch_log.h"
+
+namespace heddle::cuda {
+namespace {
+
+thread_local int recordings = 0;
+
+cudaStream_t handle_of(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+class CudaExecutableGraph final : public ExecutableGraph {
+ public:
+  CudaExecutableGraph(int device_index, cudaGraphExec_t graph) : device_index_(device_index), graph_(graph) {}
+  ~CudaExecutableGraph() override {
+    if (cudaSetDevice(device_index_) != cudaSuccess) return;
+    if (last_ != nullptr) cudaStreamSynchronize(last_);
+    cudaGraphExecDestroy(graph_);
+  }
+  void launch(Stream stream) override {
+    use_device(device_index_);
+    note_launch("recorded step", {});
+    HEDDLE_CUDA_CHECK(cudaGraphLaunch(graph_, handle_of(stream)));
+    last_ = handle_of(stream);
+  }
+
+ private:
+  int device_index_;
+  cudaGraphExec_t graph_;
+  cudaStream_t last_ = nullptr;  // where it was launched
+};
+
+}  // namespace
+
+bool is_recording() noexcept { return recordings > 0; }
+
+AllowInRecording::AllowInRecording() noexcept : previous_(cudaStreamCaptureModeRelaxed) {
+  cudaThreadExchangeStreamCaptureMode(&previous_);
+}
+AllowInRecording::~AllowInRecording() { cudaThreadExchangeStreamCaptureMode(&previous_); }
+
+void CudaRecorder::begin(Stream stream) {
+  use_device(device_index_);
+  // Thread-local: what other threads do meanwhile on streams of their own is their matter.
+  HEDDLE_CUDA_CHECK(cudaStreamBeginCapture(handle_of(stream), cudaStreamCaptureModeThreadLocal));
+  ++recordings;
+}
+
+std::shared_ptr<ExecutableGraph> CudaRecorder::end(Stream stream) {
+  use_device(device_index_);
+  --recordings;
+  struct Graph {
+    ~Graph() {
+      if (graph != nullptr) cudaGraphDestroy(graph);
+    }
+    cudaGraph_t graph = nullptr;
+  } recorded;
+  HEDDLE_CUDA_CHECK(cudaStreamEndCapture(handle_of(stream), &recorded.graph));
+  cudaGraphExec_t executable = nullptr;
+  HEDDLE_CUDA_CHECK(cudaGraphInstantiate(&executable, recorded.graph, 0));
+  try {
+    return std::make_shared<CudaExecutableGraph>(device_index_, executable);
+  } catch (...) {
+    cudaGraphExecDestroy(executable);
+    throw;
+  }
+}
+
+void CudaRecorder::abandon(Stream stream) noexcept {
+  --recordings;
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(handle_of(stream), &graph);
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  cudaGetLastError();
+}
+
+}  // namespace heddle::cuda
