@@ -12,6 +12,8 @@
 #include "engine/backend/backend.h"
 #include "engine/core/parallel.h"
 #include "engine/core/version.h"
+#include "engine/device/cuda_plugin.h"
+#include "engine/device/device_runtime.h"
 #include "models/model_list.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
@@ -68,7 +70,9 @@ void report_build(Report& report) {
   report.item("assertions", "on");
 #endif
   report.item("CPU backend", backend_for(Device::cpu()).description());
-  report.item("CUDA backend", "not in this build");
+  const CudaPluginInfo& plugin = cuda_plugin_info();
+  report.item("CUDA plugin", plugin.path.empty() ? "not in this installation" : plugin.path);
+  if (!plugin.built_for.empty()) report.item("GPU kernels for", plugin.built_for);
   report.item("zlib", fmt::format("{} (built with {})", ::zlibVersion(), ZLIB_VERSION));
   report.item("PNG images", yes_no(datasets::png_supported()));
   report.item("headers",
@@ -104,6 +108,26 @@ void report_machine(Report& report) {
   }
 }
 
+void report_device(Report& report, Device device) {
+  try {
+    DeviceRuntime& runtime = runtime_for(device);
+    const DeviceProperties properties = runtime.properties();
+    report.item(
+        device.to_string(),
+        fmt::format("{}{}, capability {}, {}, {} multiprocessors", properties.name,
+                    runtime.is_simulated() ? " (simulated: for tests, chosen only by --device cuda)" : "",
+                    properties.capability, format_nbytes(properties.memory_nbytes), properties.multiprocessors));
+    std::string versions;
+    for (const auto& [library, version] : properties.versions) {
+      versions += fmt::format("{}{} {}", versions.empty() ? "" : ", ", library, version);
+    }
+    report.item("", versions);
+    runtime.default_stream();  // finds out whether there are kernels for it
+  } catch (const Error& error) {
+    report.advice(fmt::format("{} cannot be used: {}", device.to_string(), error.what()));
+  }
+}
+
 void report_gpu(Report& report) {
   const NvidiaInfo gpu = nvidia_info();
   report.section("GPU");
@@ -111,8 +135,13 @@ void report_gpu(Report& report) {
   report.item("kernel driver", gpu.driver_version.empty() ? "no" : gpu.driver_version);
   report.item("libcuda.so.1", gpu.driver_library ? "can be loaded" : "not found");
   report.item("nvcc", gpu.compiler.empty() ? "not found" : gpu.compiler);
+  const CudaPluginInfo& plugin = cuda_plugin_info();
+  report.item("usable GPUs", std::to_string(plugin.device_count));
+  for (int i = 0; i < plugin.device_count; ++i) report_device(report, Device::cuda(i));
+  if (plugin.device_count > 0) return;
+  report.item("why none", plugin.problem);
   if (gpu.device_files || !gpu.driver_version.empty()) {
-    report.advice("there is an NVIDIA GPU, but this build has no CUDA backend, so training uses the CPU");
+    report.advice("there is an NVIDIA GPU, but training uses the CPU: " + plugin.problem);
   }
 }
 

@@ -30,8 +30,10 @@ Json describe_run(const TrainOptions& options, const Runtime& runtime, const dat
   run["preset"] = options.preset;
   run["settings"] = settings_to_json(options.settings);
   run["seed"] = options.settings.seed;
-  run["device"] = {
-      {"name", runtime.device.to_string()}, {"hardware", runtime.device_name}, {"backend", runtime.backend_name}};
+  run["device"] = {{"name", runtime.device.to_string()},
+                   {"hardware", runtime.device_name},
+                   {"backend", runtime.backend_name},
+                   {"simulated", runtime.simulated}};
   run["threads"] = {{"count", runtime.threads}, {"source", runtime.threads_source}};
   run["machine"] = {
       {"host", host_name()}, {"system", operating_system()}, {"cpu", cpu.model}, {"cpu_features", cpu.features}};

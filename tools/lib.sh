@@ -87,6 +87,21 @@ try_package() {
     --no-install-recommends install "$1" </dev/null >/dev/null && package_present "$1"
 }
 
+# Says which header of the CUDA libraries is missing where Meson looks for them; false if all are there.
+missing_cuda_header() {
+  local root=/usr/local/cuda header
+  command -v nvcc >/dev/null && root=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+  for header in cuda_runtime_api.h cublasLt.h cudnn.h; do
+    [ -f "$root/include/$header" ] && continue
+    echo "no $root/include/$header"
+    return 0
+  done
+  return 1
+}
+
+# True if an NVIDIA driver answers on this machine.
+has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+
 # Stops with one sentence if Meson is too old (Ubuntu 22.04).
 check_meson() {
   command -v meson >/dev/null || fail "meson is not installed"

@@ -9,9 +9,16 @@ cd "$(dirname "$0")/.."
 build=${HEDDLE_BUILD_DIR:-build}
 
 install_packages "${build_packages[@]}"
-configure "$build" -Dtools=enabled
+# For the GPU that is there, if one can be used; a folder that somebody configured keeps what it has.
+gpu=()
+if [ ! -f "$build/build.ninja" ]; then
+  if has_gpu; then gpu=(-Dcuda=auto -Dgpu_arch=native); else gpu=(-Dcuda=disabled); fi
+fi
+configure "$build" -Dtools=enabled "${gpu[@]}"
 say "building heddle"
-compile "$build" tools/heddle || fail "the build failed"
+targets=(tools/heddle)
+[ -z "$(ninja -C "$build" -t query kernels/libheddle_cuda.so 2>/dev/null)" ] || targets+=(kernels/libheddle_cuda.so)
+compile "$build" "${targets[@]}" || fail "the build failed"
 heddle=$build/tools/heddle
 
 # The package brings the files without a download from elsewhere; heddle finds them. A data set of the caller's wins.

@@ -1,8 +1,13 @@
 #include "tools/runtime.h"
 
+#include <fmt/format.h>
+
+#include <charconv>
+
 #include "engine/backend/backend.h"
 #include "engine/backend/kernel_choice.h"
 #include "engine/core/parallel.h"
+#include "engine/device/cuda_plugin.h"
 #include "engine/device/device_runtime.h"
 #include "tools/suggest.h"
 #include "tools/usage_error.h"
@@ -10,17 +15,67 @@
 namespace heddle::tools {
 namespace {
 
+// Why a GPU cannot be used, as a phrase; empty if it can.
+std::string why_not_usable(Device device) {
+  try {
+    runtime_for(device).default_stream();
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// The best device for somebody who has not chosen: a GPU that can be used, else the CPU and the reason.
+Device choose_best_device(std::vector<std::string>& notices) {
+  std::string reason = "no NVIDIA driver is installed";
+  if (has_cuda_driver() && load_cuda_plugin(&reason)) {
+    for (int i = 0; i < cuda_plugin_info().device_count; ++i) {
+      const Device device = Device::cuda(i);
+      reason = runtime_for(device).is_simulated() ? "the CUDA of this build is simulated, for tests"
+                                                  : why_not_usable(device);
+      if (reason.empty()) return device;
+    }
+  }
+  notices.push_back("--device auto: " + reason + ", so the CPU is used");
+  return Device::cpu();
+}
+
+// The index of "cuda" or "cuda:i". Throws: UsageError for anything else.
+int cuda_index(const std::string& name) {
+  if (name == "cuda") return 0;
+  const std::string list = name.substr(std::string("cuda:").size());
+  if (list.find(',') != std::string::npos) {
+    throw UsageError("--device " + name + ": this version trains on one device; name one, like cuda:0");
+  }
+  int index = -1;
+  const auto [end, error] = std::from_chars(list.data(), list.data() + list.size(), index);
+  if (error != std::errc{} || end != list.data() + list.size() || index < 0) {
+    throw UsageError("--device is '" + name + "'; expected cuda or cuda:i with the number of a GPU, like cuda:0");
+  }
+  return index;
+}
+
+Device choose_cuda_device(const std::string& name) {
+  const int index = cuda_index(name);
+  std::string reason;
+  if (!load_cuda_plugin(&reason)) throw UsageError("--device " + name + ": " + reason + "; --device cpu works");
+  const int count = cuda_plugin_info().device_count;
+  if (index >= count) {
+    throw UsageError(fmt::format("--device {}: there {} here, cuda:0{}", name,
+                                 count == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", count),
+                                 count == 1 ? "" : fmt::format(" to cuda:{}", count - 1)));
+  }
+  reason = why_not_usable(Device::cuda(index));
+  if (!reason.empty()) throw UsageError("--device " + name + ": " + reason);
+  return Device::cuda(index);
+}
+
 Device choose_device(const std::string& name, std::vector<std::string>& notices) {
   if (name == "cpu") return Device::cpu();
-  if (name == "auto") {
-    notices.emplace_back("--device auto: this build has no GPU backend, so the CPU is used");
-    return Device::cpu();
-  }
-  if (name == "cuda" || name.starts_with("cuda:")) {
-    throw UsageError("--device " + name + ": this build has no CUDA backend; use --device cpu");
-  }
+  if (name == "auto") return choose_best_device(notices);
+  if (name == "cuda" || name.starts_with("cuda:")) return choose_cuda_device(name);
   const std::vector<std::string> known = {"auto", "cpu", "cuda"};
-  throw UsageError("--device is '" + name + "'; expected auto, cpu or cuda[:i,j]" + did_you_mean(name, known));
+  throw UsageError("--device is '" + name + "'; expected auto, cpu or cuda[:i]" + did_you_mean(name, known));
 }
 
 }  // namespace
@@ -45,6 +100,7 @@ Runtime start_runtime(const Settings& settings) {
   runtime.threads = num_threads();
   set_kernel_choice(kernel_choice_from(settings.kernels).value_or(KernelChoice::automatic));
   runtime.device_name = runtime_for(runtime.device).description();
+  runtime.simulated = runtime_for(runtime.device).is_simulated();
   runtime.backend_name = backend_for(runtime.device).description();
   return runtime;
 }

@@ -13,6 +13,7 @@ namespace heddle::tools {
 struct Runtime {
   Device device;
   std::string device_name;   // hardware
+  bool simulated = false;    // no hardware, only an imitation for tests
   std::string backend_name;  // libraries that do the maths
   int threads = 1;
   std::string threads_source;        // why so many

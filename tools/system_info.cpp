@@ -1,6 +1,5 @@
 #include "tools/system_info.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/utsname.h>
@@ -13,6 +12,8 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
+
+#include "engine/device/cuda_plugin.h"
 
 namespace heddle::tools {
 namespace {
@@ -82,10 +83,7 @@ NvidiaInfo nvidia_info() {
   info.device_files = ::access("/dev/nvidia0", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;
   std::ifstream version("/proc/driver/nvidia/version");
   std::getline(version, info.driver_version);
-  if (void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL); library != nullptr) {
-    info.driver_library = true;
-    ::dlclose(library);
-  }
+  info.driver_library = has_cuda_driver();
   info.compiler = find_in_path("nvcc");
   if (info.compiler.empty() && ::access("/usr/local/cuda/bin/nvcc", X_OK) == 0) {
     info.compiler = "/usr/local/cuda/bin/nvcc";

@@ -3,16 +3,20 @@
 # each of its test cases (tools/count_tests.py). Installs what is missing (Debian 12, Ubuntu 24.04; says what). Safe to
 # repeat. Exit code 1 if a test fails or the build does.
 #
-# usage: tools/test.sh [--sanitize] [--werror] [-- ARGUMENTS OF meson test]
-#   --sanitize   a second build with AddressSanitizer and UndefinedBehaviorSanitizer
-#   --werror     warnings are errors
-# HEDDLE_BUILD_DIR: the build folder, default build, or build-sanitize.
+# Where the headers of CUDA, cuBLAS and cuDNN are, a second build runs what a GPU matters to on a simulated one.
+#
+# usage: tools/test.sh [--sanitize] [--werror] [--no-simulation] [-- ARGUMENTS OF meson test]
+#   --sanitize        builds with AddressSanitizer and UndefinedBehaviorSanitizer
+#   --werror          warnings are errors
+#   --no-simulation   without the simulated GPU
+# HEDDLE_BUILD_DIR: the build folder, default build, or build-sanitize; -simulated is added for the simulated GPU's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/lib.sh
 options=(-Dtests=enabled -Dtools=enabled)
 arguments=()
 build=build
+simulation=yes
 while [ $# -gt 0 ]; do
   case "$1" in
     --sanitize)
@@ -23,6 +27,7 @@ while [ $# -gt 0 ]; do
       arguments+=(--setup sanitize --no-suite install --no-suite scripts)
       ;;
     --werror) options+=(-Dwerror=true) ;;
+    --no-simulation) simulation=no ;;
     --)
       shift
       arguments+=("$@")
@@ -39,21 +44,40 @@ build=${HEDDLE_BUILD_DIR:-$build}
 
 install_packages "${build_packages[@]}" "${test_packages[@]}"
 try_package dataset-fashion-mnist || say "the Fashion-MNIST package is not to be had: tests on the real data are skipped"
-configure "$build" "${options[@]}"
-say "building everything in $build"
-compile "$build" || {
-  say "the build failed"
-  echo "0 passed, 1 failed, 0 skipped"
-  exit 1
-}
-say "running the tests"
 # Several test programs with several threads each share the cores: a thread that spins while it waits takes the core from
 # the one that it waits for. Timeouts are for a quiet machine, this one may be busy.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
 [[ " ${arguments[*]-} " == *" --setup "* ]] || arguments+=(--timeout-multiplier 3)
 status=0
-# A log of an earlier run must not be counted if this run does not come to write one.
-rm -f "$build"/meson-logs/testlog*.json
-meson test -C "$build" --no-rebuild --print-errorlogs "${arguments[@]}" </dev/null || status=1
-python3 tools/count_tests.py "$build"/meson-logs/testlog*.json || status=1
+logs=()
+
+# run_tests FOLDER TARGETS ARGUMENTS...: builds the targets (words; none: everything) and runs tests.
+run_tests() {
+  local folder=$1 targets=$2
+  shift 2
+  say "building ${targets:-everything} in $folder"
+  # shellcheck disable=SC2086
+  compile "$folder" $targets || {
+    say "the build failed"
+    echo "0 passed, 1 failed, 0 skipped"
+    exit 1
+  }
+  say "running the tests in $folder"
+  # A log of an earlier run must not be counted if this run does not come to write one.
+  rm -f "$folder"/meson-logs/testlog*.json
+  meson test -C "$folder" --no-rebuild --print-errorlogs "$@" </dev/null || status=1
+  logs+=("$folder"/meson-logs/testlog*.json)
+}
+
+configure "$build" "${options[@]}"
+run_tests "$build" "" "${arguments[@]}"
+if [ "$simulation" = no ]; then
+  say "left out: the tests on the simulated GPU"
+elif header=$(missing_cuda_header); then
+  say "left out: the tests on the simulated GPU, which need the headers of CUDA, cuBLAS and cuDNN ($header)"
+else
+  configure "$build-simulated" "${options[@]}" -Dcuda=sim -Ddefault_library=shared
+  run_tests "$build-simulated" gpu_tests "${arguments[@]}" --suite gpu
+fi
+python3 tools/count_tests.py "${logs[@]}" || status=1
 exit $status

@@ -9,6 +9,7 @@
 // for scratch.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -168,8 +169,10 @@ class Backend {
 
 // The backend of a device; the CPU's exists always. Throws: InvalidArgument if none is registered.
 Backend& backend_for(Device device);
-// Adds the backend of a registered device; it stays until the program ends.
-void register_backend(std::unique_ptr<Backend> backend);
+using BackendFactory = std::function<std::unique_ptr<Backend>()>;
+// Adds the backend of a registered device, which is made at its first use and stays until the program ends.
+// Throws: InvalidArgument if the device has one already.
+void register_backend(Device device, BackendFactory factory);
 
 // Made by engine/cpu; declared here so that the registry need not include it.
 std::unique_ptr<Backend> make_cpu_backend();

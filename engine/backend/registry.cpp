@@ -1,6 +1,7 @@
 // One backend per device.
 #include <array>
 #include <atomic>
+#include <mutex>
 
 #include "engine/backend/backend.h"
 
@@ -12,6 +13,8 @@ constexpr int kMaxGpus = 64;
 struct Backends {
   Backends() { slots[0].store(make_cpu_backend().release()); }
   std::array<std::atomic<Backend*>, 1 + kMaxGpus> slots{};
+  std::mutex mutex;
+  std::array<BackendFactory, 1 + kMaxGpus> factories{};  // of those not made yet
 };
 
 // Never destroyed, like the device registry.
@@ -25,20 +28,36 @@ std::size_t slot_of(Device device) {
   return device.is_cpu() ? 0 : static_cast<std::size_t>(1 + device.index);
 }
 
+Backend* make_backend(std::size_t slot) {
+  Backends& all = backends();
+  const std::lock_guard lock(all.mutex);
+  Backend* backend = all.slots[slot].load();
+  if (backend == nullptr && all.factories[slot] != nullptr) {
+    backend = all.factories[slot]().release();
+    all.slots[slot].store(backend, std::memory_order_release);
+    all.factories[slot] = nullptr;
+  }
+  return backend;
+}
+
 }  // namespace
 
 Backend& backend_for(Device device) {
-  Backend* const backend = backends().slots[slot_of(device)].load(std::memory_order_acquire);
+  const std::size_t slot = slot_of(device);
+  Backend* backend = backends().slots[slot].load(std::memory_order_acquire);
+  if (backend == nullptr) [[unlikely]]
+    backend = make_backend(slot);
   HEDDLE_CHECK(backend != nullptr, "no backend for ", device, " in this program");
   return *backend;
 }
 
-void register_backend(std::unique_ptr<Backend> backend) {
-  const Device device = backend->device();
-  Backend* expected = nullptr;
-  HEDDLE_CHECK(backends().slots[slot_of(device)].compare_exchange_strong(expected, backend.get()), "device ", device,
+void register_backend(Device device, BackendFactory factory) {
+  const std::size_t slot = slot_of(device);
+  Backends& all = backends();
+  const std::lock_guard lock(all.mutex);
+  HEDDLE_CHECK(all.slots[slot].load() == nullptr && all.factories[slot] == nullptr, "device ", device,
                " has a backend already");
-  backend.release();
+  all.factories[slot] = std::move(factory);
 }
 
 }  // namespace heddle

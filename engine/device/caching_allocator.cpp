@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "engine/core/error.h"
 
@@ -22,7 +23,8 @@ std::size_t size_class(std::size_t nbytes) noexcept { return static_cast<std::si
 
 }  // namespace
 
-CachingAllocator::CachingAllocator(DeviceRuntime& runtime) : runtime_(runtime) {}
+CachingAllocator::CachingAllocator(DeviceRuntime& runtime, std::shared_ptr<CachingAllocator> relative)
+    : runtime_(runtime), relative_(std::move(relative)) {}
 
 CachingAllocator::~CachingAllocator() {
   keep_segments_ = false;
@@ -123,6 +125,7 @@ bool CachingAllocator::grow(Pool& pool, std::size_t nbytes) {
   const std::size_t least = round_up(nbytes, kSegmentGranularity);
   if (add_segment(pool, wanted, order) || add_segment(pool, least, order)) return true;
   if (!keep_segments_) release_segments(nullptr, nullptr);
+  if (relative_ != nullptr) relative_->release_cached();
   return add_segment(pool, least, order);
 }
 
@@ -197,7 +200,7 @@ std::size_t CachingAllocator::release_segments(const Pool* only, std::uint64_t* 
       waited_for = segment->pool;
       try {
         runtime_.synchronize(waited_for->stream);
-      } catch (const Error&) {
+      } catch (...) {
         // A stream that has failed does no more work; whoever waits for it next is told.
       }
     }

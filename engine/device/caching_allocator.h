@@ -40,8 +40,8 @@ class CachingAllocator {
  public:
   static constexpr std::size_t kAlignment = 256;
 
-  // The runtime must outlive it.
-  explicit CachingAllocator(DeviceRuntime& runtime);
+  // The runtime must outlive it. When memory runs out, what `relative` has cached is freed too.
+  explicit CachingAllocator(DeviceRuntime& runtime, std::shared_ptr<CachingAllocator> relative = nullptr);
   // Blocks must have been given back; tensors keep their allocator alive.
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
@@ -112,6 +112,7 @@ class CachingAllocator {
   [[noreturn]] void throw_out_of_memory(std::size_t nbytes) const;
 
   DeviceRuntime& runtime_;
+  std::shared_ptr<CachingAllocator> relative_;
   mutable std::mutex mutex_;
   std::map<std::pair<void*, Lifetime>, Pool> pools_;  // by stream handle
   BlockMap blocks_;                                   // free and used

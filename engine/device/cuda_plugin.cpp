@@ -84,8 +84,8 @@ CudaPluginInfo load() {
   info.version = plugin->version;
   info.built_for = plugin->built_for;
   if (info.version != version()) {
-    info.problem = join_text("the CUDA plugin ", info.path, " is of version ", info.version, ", this library of ",
-                             version());
+    info.problem =
+        join_text("the CUDA plugin ", info.path, " is of version ", info.version, ", this library of ", version());
     return info;
   }
   std::array<char, 512> reason{};

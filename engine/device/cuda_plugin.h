@@ -1,5 +1,5 @@
-// Loads the CUDA plugin libheddle_cuda.so the first time that a GPU is asked for. The plugin is the only part that needs
-// CUDA libraries; a program that never asks starts and runs without them.
+// Loads the CUDA plugin libheddle_cuda.so the first time that a GPU is asked for. The plugin is the only part that
+// needs CUDA libraries; a program that never asks starts and runs without them.
 #pragma once
 
 #include <string>

@@ -1,18 +1,18 @@
-// What libheddle.so and the plugin libheddle_cuda.so say to each other: one C function that returns one struct. Included
-// by both; not installed.
+// What libheddle.so and the plugin libheddle_cuda.so say to each other: one C function that returns one struct.
+// Included by both; not installed.
 #pragma once
 
 #include <cstddef>
 
 namespace heddle {
 
-// Changes with every change of this struct. The C++ interfaces behind it (DeviceRuntime, Backend) have no number of their
-// own: the plugin must be of the same version as the library.
+// Changes with every change of this struct. The C++ interfaces behind it (DeviceRuntime, Backend) have no number of
+// their own: the plugin must be of the same version as the library.
 inline constexpr int kCudaPluginAbi = 1;
 
 struct CudaPluginAbi {
-  int abi;               // kCudaPluginAbi as the plugin was built; always the first field
-  const char* version;   // heddle's, as the plugin was built
+  int abi;                // kCudaPluginAbi as the plugin was built; always the first field
+  const char* version;    // heddle's, as the plugin was built
   const char* built_for;  // GPU generations that its kernels were compiled for: "75, 80, 90 and PTX 90"
   // Number of GPUs that the driver offers. With 0, the reason as a phrase in `reason` (capacity bytes, ended by 0).
   int (*count_devices)(char* reason, std::size_t capacity);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/cublas_gemm.h"
 #include "kernels/cuda/cudnn_graph.h"
 #include "kernels/cuda/split_tickets.h"
+#include "kernels/launch/current_device.h"
 
 namespace heddle::cuda {
 
@@ -21,6 +22,9 @@ std::string CudaBackend::description() const {
   return join_text("CUDA, ", CublasGemm::version(), ", ", CudnnGraphs::version());
 }
 
-cudaStream_t CudaBackend::stream() const { return static_cast<cudaStream_t>(current_stream(device_).handle); }
+cudaStream_t CudaBackend::stream() const {
+  use_device(device_.index);
+  return static_cast<cudaStream_t>(current_stream(device_).handle);
+}
 
 }  // namespace heddle::cuda

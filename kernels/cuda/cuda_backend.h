@@ -88,7 +88,7 @@ class CudaBackend final : public Backend {
                      const GatherImagesParams& params, Tensor& y, Tensor& batch_labels) override;
 
  private:
-  // The stream that work of the calling thread goes to.
+  // The stream that work of the calling thread goes to. Makes the GPU the thread's current CUDA device.
   cudaStream_t stream() const;
 
   Device device_;

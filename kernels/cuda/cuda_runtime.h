@@ -46,6 +46,7 @@ class CudaRuntime final : public DeviceRuntime {
   void destroy_stream(Stream stream) noexcept override;
   Event record(Stream stream) override;
   void wait(Stream stream, const Event& event) override;
+  bool is_done(Stream stream) override;
   void synchronize(Stream stream) override;
   StreamRecorder* recorder() noexcept override;
   void begin_range(const char* name) noexcept override;
@@ -56,7 +57,6 @@ class CudaRuntime final : public DeviceRuntime {
   void use() const;
   void check_kernels() const;
   Stream make_stream();
-  void copy_from_pageable(void* destination, const void* source, std::size_t nbytes, cudaStream_t stream);
 
   Device device_;
   std::string built_for_;
@@ -65,6 +65,7 @@ class CudaRuntime final : public DeviceRuntime {
   std::mutex mutex_;  // guards the streams
   Stream default_stream_;
   std::vector<Stream> spare_streams_;
+  std::size_t made_streams_ = 0;
   std::shared_ptr<EventPool> events_;
   std::unique_ptr<StagingBuffers> staging_;
   std::unique_ptr<CudaRecorder> recorder_;

@@ -1,5 +1,5 @@
-// Copies from ordinary host memory to a GPU through page-locked buffers, so that the caller may reuse its memory at once
-// and does not wait for work queued before. Used by CudaRuntime.
+// Copies from ordinary host memory to a GPU through page-locked buffers, so that the caller may reuse its memory at
+// once and does not wait for work queued before. Used by CudaRuntime.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,8 +20,8 @@ class StagingBuffers {
   StagingBuffers(const StagingBuffers&) = delete;
   StagingBuffers& operator=(const StagingBuffers&) = delete;
 
-  // Copies to memory of the current device in stream order. Waits only for its own earlier copies, when both buffers are
-  // taken. Throws: DeviceError.
+  // Copies to memory of the current device in stream order. Waits only for its own earlier copies, when both buffers
+  // are taken. Throws: DeviceError.
   void copy(void* destination, const void* source, std::size_t nbytes, cudaStream_t stream);
 
  private:

@@ -12,6 +12,7 @@
 
 #include "kernels/launch/check.h"
 #include "kernels/launch/launch_log.h"
+#include "kernels/launch/profile.h"
 
 namespace heddle::cuda {
 
@@ -37,6 +38,7 @@ template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
             std::span<const Access> accesses, Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "the kernel takes another number of arguments");
+  const profile::Range range(name);
   note_launch(name, accesses);
   std::tuple<std::decay_t<Parameters>...> values{static_cast<std::decay_t<Parameters>>(arguments)...};
   std::apply(

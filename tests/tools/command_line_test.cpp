@@ -76,8 +76,6 @@ TEST_CASE("what this build does not offer is refused, never ignored, and leaves 
   refused({"--sync-bn"}, "--sync-bn");
   refused({"--precision", "bf16"}, "fp32 only");
   refused({"--precision", "tf32"}, "fp32 only");
-  refused({"--device", "cuda"}, "no CUDA backend");
-  refused({"--device", "cuda:0,1"}, "no CUDA backend");
   refused({"--dataset", "folder"}, "not offered");
   refused({"--model", "resnet18"}, "--model is 'resnet18'");
   refused({"--optimizer", "adam", "--momentum", "0.9"}, "no effect");

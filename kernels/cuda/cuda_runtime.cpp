@@ -1,0 +1,230 @@
+#include "kernels/cuda/cuda_runtime.h"
+
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "kernels/cuda/cuda_recorder.h"
+#include "kernels/cuda/event_pool.h"
+#include "kernels/cuda/staging.h"
+#include "kernels/launch/check.h"
+#include "kernels/launch/current_device.h"
+#include "kernels/launch/launch_log.h"
+#include "kernels/launch/probe.h"
+#include "kernels/launch/profile.h"
+
+namespace heddle::cuda {
+namespace {
+
+cudaStream_t handle_of(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+// "13.0" of 13000
+std::string version_text(int number) { return join_text(number / 1000, ".", number % 1000 / 10); }
+
+void refuse_in_recording(const char* what) {
+  if (is_recording()) throw DeviceError(join_text(what, " inside a recorded step: it cannot be part of a recording"));
+}
+
+}  // namespace
+
+CudaRuntime::CudaRuntime(int index, std::string built_for)
+    : device_(Device::cuda(index)),
+      built_for_(std::move(built_for)),
+      events_(std::make_shared<EventPool>()),
+      staging_(std::make_unique<StagingBuffers>()),
+      recorder_(std::make_unique<CudaRecorder>(index)) {
+  HEDDLE_CUDA_CHECK(cudaGetDeviceProperties(&properties_, index));
+  // The name is the only thing by which the simulated CUDA of the tests differs for a program.
+  simulated_ = std::string_view(properties_.name).starts_with("Simulated CUDA");
+}
+
+CudaRuntime::~CudaRuntime() {
+  if (default_stream_.handle != nullptr) spare_streams_.push_back(default_stream_);
+  if (spare_streams_.empty() || cudaSetDevice(device_.index) != cudaSuccess) return;
+  for (const Stream stream : spare_streams_) cudaStreamDestroy(handle_of(stream));
+}
+
+void CudaRuntime::use() const { use_device(device_.index); }
+
+std::string CudaRuntime::description() const { return properties_.name; }
+
+DeviceProperties CudaRuntime::properties() const {
+  DeviceProperties properties{.name = properties_.name,
+                              .capability = join_text(properties_.major, ".", properties_.minor),
+                              .memory_nbytes = properties_.totalGlobalMem,
+                              .multiprocessors = properties_.multiProcessorCount};
+  int driver = 0, runtime = 0;
+  HEDDLE_CUDA_CHECK(cudaDriverGetVersion(&driver));
+  HEDDLE_CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+  properties.versions = {{"driver for CUDA", version_text(driver)}, {"CUDA runtime", version_text(runtime)}};
+  return properties;
+}
+
+// ---- memory ----
+
+void* CudaRuntime::allocate(std::size_t nbytes) {
+  use();
+  const AllowInRecording allow;
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, nbytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check(error, "cudaMalloc");
+  return data;
+}
+
+void CudaRuntime::deallocate(void* data, std::size_t) noexcept {
+  // An error here is of work that was queued before, and whoever waits for that is told; or the program ends.
+  const AllowInRecording allow;
+  if (cudaSetDevice(device_.index) == cudaSuccess) cudaFree(data);
+}
+
+MemoryInfo CudaRuntime::memory_info() const {
+  use();
+  MemoryInfo info;
+  HEDDLE_CUDA_CHECK(cudaMemGetInfo(&info.free_nbytes, &info.total_nbytes));
+  return info;
+}
+
+HostBuffer CudaRuntime::allocate_host(std::size_t nbytes) {
+  use();
+  const AllowInRecording allow;
+  void* host = nullptr;
+  const cudaError_t error = cudaHostAlloc(&host, nbytes == 0 ? 1 : nbytes, cudaHostAllocMapped | cudaHostAllocPortable);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    throw OutOfMemory(join_text("out of page-locked host memory for ", device_, ": asked for ", nbytes,
+                                " bytes; ulimit -l may limit it"),
+                      nbytes);
+  }
+  check(error, "cudaHostAlloc");
+  HostBuffer buffer{
+      .owner = std::shared_ptr<void>(host, [](void* p) { cudaFreeHost(p); }), .host = host, .nbytes = nbytes};
+  HEDDLE_CUDA_CHECK(cudaHostGetDevicePointer(&buffer.device, host, 0));
+  std::memset(host, 0, nbytes);
+  return buffer;
+}
+
+// ---- copies ----
+
+void CudaRuntime::copy_async(void* destination, Device destination_device, const void* source, Device source_device,
+                             std::size_t nbytes, Stream stream) {
+  if (nbytes == 0) return;
+  use();
+  if (destination_device.is_cpu()) {
+    // Into ordinary memory CUDA copies before it returns.
+    HEDDLE_CUDA_CHECK(cudaMemcpyAsync(destination, source, nbytes, cudaMemcpyDeviceToHost, handle_of(stream)));
+  } else if (source_device.is_cpu()) {
+    cudaPointerAttributes attributes{};
+    HEDDLE_CUDA_CHECK(cudaPointerGetAttributes(&attributes, source));
+    if (attributes.type == cudaMemoryTypeHost) {
+      HEDDLE_CUDA_CHECK(cudaMemcpyAsync(destination, source, nbytes, cudaMemcpyHostToDevice, handle_of(stream)));
+    } else {
+      refuse_in_recording("a copy from ordinary host memory");
+      staging_->copy(destination, source, nbytes, handle_of(stream));
+    }
+  } else if (destination_device == source_device) {
+    HEDDLE_CUDA_CHECK(cudaMemcpyAsync(destination, source, nbytes, cudaMemcpyDeviceToDevice, handle_of(stream)));
+  } else {
+    HEDDLE_CUDA_CHECK(cudaMemcpyPeerAsync(destination, destination_device.index, source, source_device.index, nbytes,
+                                          handle_of(stream)));
+  }
+}
+
+void CudaRuntime::fill_async(void* destination, unsigned char value, std::size_t nbytes, Stream stream) {
+  if (nbytes == 0) return;
+  use();
+  HEDDLE_CUDA_CHECK(cudaMemsetAsync(destination, value, nbytes, handle_of(stream)));
+}
+
+// ---- streams and events ----
+
+void CudaRuntime::check_kernels() const {
+  const cudaError_t error = find_kernel_image();
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
+      error == cudaErrorUnsupportedPtxVersion) {
+    cudaGetLastError();
+    throw NotSupported(join_text(device_, " (", properties_.name, ") has compute capability ", properties_.major, ".",
+                                 properties_.minor,
+                                 ", for which this build of Heddle has no kernels: it was built for ", built_for_,
+                                 "; configure it with -Dgpu_arch=", properties_.major, properties_.minor));
+  }
+  check(error, "cudaFuncGetAttributes");
+}
+
+Stream CudaRuntime::make_stream() {
+  cudaStream_t stream = nullptr;
+  spare_streams_.reserve(++made_streams_);  // so that destroy_stream() needs no memory
+  HEDDLE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return {device_, stream};
+}
+
+Stream CudaRuntime::default_stream() {
+  const std::lock_guard lock(mutex_);
+  if (default_stream_.handle == nullptr) {
+    use();
+    check_kernels();
+    default_stream_ = make_stream();
+  }
+  return default_stream_;
+}
+
+Stream CudaRuntime::create_stream() {
+  use();
+  const std::lock_guard lock(mutex_);
+  if (spare_streams_.empty()) {
+    check_kernels();
+    return make_stream();
+  }
+  const Stream stream = spare_streams_.back();
+  spare_streams_.pop_back();
+  return stream;
+}
+
+void CudaRuntime::destroy_stream(Stream stream) noexcept {
+  // Kept for the next create_stream(), so that what was ordered by it stays ordered: memory of the caching allocator.
+  const std::lock_guard lock(mutex_);
+  spare_streams_.push_back(stream);
+}
+
+Event CudaRuntime::record(Stream stream) {
+  use();
+  Event event{events_->take()};
+  HEDDLE_CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(event.handle.get()), handle_of(stream)));
+  return event;
+}
+
+void CudaRuntime::wait(Stream stream, const Event& event) {
+  if (event.handle == nullptr) return;
+  use();
+  HEDDLE_CUDA_CHECK(cudaStreamWaitEvent(handle_of(stream), static_cast<cudaEvent_t>(event.handle.get()), 0));
+}
+
+bool CudaRuntime::is_done(Stream stream) {
+  refuse_in_recording("a question whether the device is done");
+  use();
+  const cudaError_t error = cudaStreamQuery(handle_of(stream));
+  if (error == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  check(error, "cudaStreamQuery");
+  return true;
+}
+
+void CudaRuntime::synchronize(Stream stream) {
+  refuse_in_recording("a wait for the device");
+  use();
+  HEDDLE_CUDA_CHECK(cudaStreamSynchronize(handle_of(stream)));
+  forget_launches();
+}
+
+StreamRecorder* CudaRuntime::recorder() noexcept { return recorder_.get(); }
+
+void CudaRuntime::begin_range(const char* name) noexcept { profile::begin(name); }
+
+void CudaRuntime::end_range() noexcept { profile::end(); }
+
+}  // namespace heddle::cuda
