@@ -215,6 +215,8 @@ CUDASIM_API cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 }
 
 CUDASIM_API size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
+CUDASIM_API const char* cublasLtGetStatusName(cublasStatus_t status) { return cublasGetStatusName(status); }
+CUDASIM_API const char* cublasLtGetStatusString(cublasStatus_t status) { return cublasGetStatusString(status); }
 
 CUDASIM_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor,
                                                           cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
