@@ -90,6 +90,8 @@ cudnnStatus_t check_convolution(const Descriptor& descriptor, Operation& operati
     return bad("a convolution's x has " + std::to_string(x.dims[1]) + " channels, w expects " +
                std::to_string(w.dims[1]));
   }
+  // Fewer channels in w than in x: groups of channels, which divide the outputs, too.
+  if (w.dims[0] % (x.dims[1] / w.dims[1]) != 0) return bad("a convolution's groups do not divide its outputs");
   if (y.dims[1] != w.dims[0] || y.dims[0] != x.dims[0]) {
     return bad("a convolution's y does not have x's images and w's channels");
   }

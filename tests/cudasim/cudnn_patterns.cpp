@@ -135,12 +135,6 @@ bool supports_convolution(const Parts& parts) {
   for (const Operation::Operand& operand : core.operands) {
     if (!is_float(operand.tensor.type) || operand.tensor.dims.size() != 4) return false;
   }
-  // Groups of channels: x has more channels than a filter.
-  const TensorInfo& image =
-      *core.find(forward ? CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X : CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX);
-  const TensorInfo& filter =
-      *core.find(forward ? CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W : CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W);
-  if (image.dims[1] != filter.dims[1]) return false;
   // Statistics may follow the forward convolution; only then may something precede it.
   const bool statistics =
       !parts.after.empty() && parts.after.back()->kind == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR;
@@ -154,7 +148,7 @@ bool supports_filter_gradient(const Parts& parts) {
   const TensorInfo& x = *parts.core->find(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X);
   const TensorInfo& dy = *parts.core->find(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY);
   const TensorInfo& dw = *parts.core->find(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW);
-  if (!parts.after.empty() || x.dims.size() != 4 || x.dims[1] != dw.dims[1]) return false;
+  if (!parts.after.empty() || x.dims.size() != 4) return false;
   if (x.type != dy.type || !is_float(x.type)) return false;
   // Nothing makes a float gradient from 16-bit data, and only fp16 has scale, bias and ReLU in front.
   if (dw.type != x.type) return false;

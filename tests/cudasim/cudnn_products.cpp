@@ -11,9 +11,11 @@ struct ConvolutionSizes {
   std::int64_t images = 0, height = 0, width = 0, channels = 0;
   std::int64_t out_height = 0, out_width = 0, out_channels = 0;
   std::int64_t kernel_height = 0, kernel_width = 0;
+  // Output channels see the input channels of their group alone.
+  std::int64_t groups = 1, group_channels = 0, group_outputs = 0;
   std::int64_t pixels() const { return out_height * out_width; }
   // Products that one output element is the sum of.
-  std::int64_t depth() const { return kernel_height * kernel_width * channels; }
+  std::int64_t depth() const { return kernel_height * kernel_width * group_channels; }
 };
 
 ConvolutionSizes sizes_of(const std::vector<std::int64_t>& x, const std::vector<std::int64_t>& w,
@@ -26,10 +28,13 @@ ConvolutionSizes sizes_of(const std::vector<std::int64_t>& x, const std::vector<
           .out_width = y[3],
           .out_channels = y[1],
           .kernel_height = w[2],
-          .kernel_width = w[3]};
+          .kernel_width = w[3],
+          .groups = x[1] / w[1],
+          .group_channels = w[1],
+          .group_outputs = y[1] / (x[1] / w[1])};
 }
 
-// Calls visit(first channel of an input pixel, first channel of its place in the columns) for every pair of output
+// Calls visit(place of an input pixel, first channel of its place in a group's columns) for every pair of output
 // pixel and tap that meets the image and not its padding. Columns are (output pixel; tap row, tap column, channel).
 template <class Visitor>
 void for_each_tap(const ConvolutionSizes& sizes, const Operation& operation, const Visitor& visit) {
@@ -46,7 +51,7 @@ void for_each_tap(const ConvolutionSizes& sizes, const Operation& operation, con
           if (ix < 0 || ix >= sizes.width) continue;
           const std::int64_t tap_column = operation.flip_window ? sizes.kernel_width - 1 - kx : kx;
           visit((iy * sizes.width + ix) * sizes.channels,
-                column + (tap_row * sizes.kernel_width + tap_column) * sizes.channels);
+                column + (tap_row * sizes.kernel_width + tap_column) * sizes.group_channels);
         }
       }
     }
@@ -58,7 +63,7 @@ using Numbers = std::vector<double>;
 void gather_columns(const ConvolutionSizes& sizes, const Operation& operation, const double* image, Numbers& columns) {
   std::fill(columns.begin(), columns.end(), 0.0);
   for_each_tap(sizes, operation, [&](std::int64_t from, std::int64_t to) {
-    for (std::int64_t c = 0; c < sizes.channels; ++c) columns[static_cast<std::size_t>(to + c)] = image[from + c];
+    for (std::int64_t c = 0; c < sizes.group_channels; ++c) columns[static_cast<std::size_t>(to + c)] = image[from + c];
   });
 }
 
@@ -89,23 +94,25 @@ void compute_forward(const Operation& operation, const ComputeOptions& options, 
   Values y(operation.find(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y)->dims);
   const ConvolutionSizes sizes = sizes_of(x.dims, w.dims, y.dims);
   const Numbers image_factors = factors(x, options), filter = factors(w, options);
-  Numbers transposed(filter.size());
-  for (std::int64_t o = 0; o < sizes.out_channels; ++o) {
-    for (std::int64_t i = 0; i < sizes.depth(); ++i) {
-      transposed[static_cast<std::size_t>(i * sizes.out_channels + o)] =
-          filter[static_cast<std::size_t>(o * sizes.depth() + i)];
-    }
-  }
+  Numbers transposed(static_cast<std::size_t>(sizes.group_outputs * sizes.depth()));
   Numbers columns(static_cast<std::size_t>(sizes.pixels() * sizes.depth()));
-  for (std::int64_t n = 0; n < sizes.images; ++n) {
-    gather_columns(sizes, operation, image_factors.data() + n * x.strides[0], columns);
-    add_product({.m = sizes.pixels(),
-                 .n = sizes.out_channels,
-                 .k = sizes.depth(),
-                 .a_row_stride = sizes.depth(),
-                 .b_row_stride = sizes.out_channels,
-                 .c_row_stride = sizes.out_channels},
-                columns.data(), transposed.data(), y.data.data() + n * y.strides[0]);
+  for (std::int64_t g = 0; g < sizes.groups; ++g) {
+    const double* group_filter = filter.data() + g * sizes.group_outputs * sizes.depth();
+    for (std::int64_t o = 0; o < sizes.group_outputs; ++o) {
+      for (std::int64_t i = 0; i < sizes.depth(); ++i) {
+        transposed[static_cast<std::size_t>(i * sizes.group_outputs + o)] = group_filter[o * sizes.depth() + i];
+      }
+    }
+    for (std::int64_t n = 0; n < sizes.images; ++n) {
+      gather_columns(sizes, operation, image_factors.data() + n * x.strides[0] + g * sizes.group_channels, columns);
+      add_product({.m = sizes.pixels(),
+                   .n = sizes.group_outputs,
+                   .k = sizes.depth(),
+                   .a_row_stride = sizes.depth(),
+                   .b_row_stride = sizes.group_outputs,
+                   .c_row_stride = sizes.out_channels},
+                  columns.data(), transposed.data(), y.data.data() + n * y.strides[0] + g * sizes.group_outputs);
+    }
   }
   scale_and_store(operation, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, std::move(y), tensors);
 }
@@ -117,19 +124,24 @@ void compute_data_gradient(const Operation& operation, const ComputeOptions& opt
   const ConvolutionSizes sizes = sizes_of(dx.dims, w.dims, dy.dims);
   const Numbers gradient = factors(dy, options), filter = factors(w, options);
   Numbers columns(static_cast<std::size_t>(sizes.pixels() * sizes.depth()));
-  for (std::int64_t n = 0; n < sizes.images; ++n) {
-    std::fill(columns.begin(), columns.end(), 0.0);
-    add_product({.m = sizes.pixels(),
-                 .n = sizes.depth(),
-                 .k = sizes.out_channels,
-                 .a_row_stride = sizes.out_channels,
-                 .b_row_stride = sizes.depth(),
-                 .c_row_stride = sizes.depth()},
-                gradient.data() + n * dy.strides[0], filter.data(), columns.data());
-    double* image = dx.data.data() + n * dx.strides[0];
-    for_each_tap(sizes, operation, [&](std::int64_t to, std::int64_t from) {
-      for (std::int64_t c = 0; c < sizes.channels; ++c) image[to + c] += columns[static_cast<std::size_t>(from + c)];
-    });
+  for (std::int64_t g = 0; g < sizes.groups; ++g) {
+    for (std::int64_t n = 0; n < sizes.images; ++n) {
+      std::fill(columns.begin(), columns.end(), 0.0);
+      add_product({.m = sizes.pixels(),
+                   .n = sizes.depth(),
+                   .k = sizes.group_outputs,
+                   .a_row_stride = sizes.out_channels,
+                   .b_row_stride = sizes.depth(),
+                   .c_row_stride = sizes.depth()},
+                  gradient.data() + n * dy.strides[0] + g * sizes.group_outputs,
+                  filter.data() + g * sizes.group_outputs * sizes.depth(), columns.data());
+      double* image = dx.data.data() + n * dx.strides[0] + g * sizes.group_channels;
+      for_each_tap(sizes, operation, [&](std::int64_t to, std::int64_t from) {
+        for (std::int64_t c = 0; c < sizes.group_channels; ++c) {
+          image[to + c] += columns[static_cast<std::size_t>(from + c)];
+        }
+      });
+    }
   }
   scale_and_store(operation, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, std::move(dx), tensors);
 }
@@ -141,16 +153,19 @@ void compute_filter_gradient(const Operation& operation, const ComputeOptions& o
   const ConvolutionSizes sizes = sizes_of(x.dims, dw.dims, dy.dims);
   const Numbers image_factors = factors(x, options), gradient = factors(dy, options);
   Numbers columns(static_cast<std::size_t>(sizes.pixels() * sizes.depth()));
-  for (std::int64_t n = 0; n < sizes.images; ++n) {
-    gather_columns(sizes, operation, image_factors.data() + n * x.strides[0], columns);
-    add_product({.m = sizes.out_channels,
-                 .n = sizes.depth(),
-                 .k = sizes.pixels(),
-                 .a_row_stride = 1,
-                 .a_column_stride = sizes.out_channels,
-                 .b_row_stride = sizes.depth(),
-                 .c_row_stride = sizes.depth()},
-                gradient.data() + n * dy.strides[0], columns.data(), dw.data.data());
+  for (std::int64_t g = 0; g < sizes.groups; ++g) {
+    for (std::int64_t n = 0; n < sizes.images; ++n) {
+      gather_columns(sizes, operation, image_factors.data() + n * x.strides[0] + g * sizes.group_channels, columns);
+      add_product({.m = sizes.group_outputs,
+                   .n = sizes.depth(),
+                   .k = sizes.pixels(),
+                   .a_row_stride = 1,
+                   .a_column_stride = sizes.out_channels,
+                   .b_row_stride = sizes.depth(),
+                   .c_row_stride = sizes.depth()},
+                  gradient.data() + n * dy.strides[0] + g * sizes.group_outputs, columns.data(),
+                  dw.data.data() + g * sizes.group_outputs * sizes.depth());
+    }
   }
   scale_and_store(operation, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, std::move(dw), tensors);
 }

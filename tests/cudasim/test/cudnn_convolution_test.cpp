@@ -8,13 +8,13 @@ using cudasim::ElementType;
 
 // Sizes of a convolution and where things are in arrays with channels last.
 struct Case {
-  std::int64_t images = 2, channels = 3, height = 6, width = 5, out_channels = 4, kernel = 3;
+  std::int64_t images = 2, channels = 3, height = 6, width = 5, out_channels = 4, kernel = 3, groups = 1;
   ConvolutionSpec spec;
   std::int64_t out(std::int64_t size) const {
     return (size + spec.pre_padding + spec.post_padding - spec.dilation * (kernel - 1) - 1) / spec.stride + 1;
   }
   Dims x() const { return {images, channels, height, width}; }
-  Dims w() const { return {out_channels, channels, kernel, kernel}; }
+  Dims w() const { return {out_channels, channels / groups, kernel, kernel}; }
   Dims y() const { return {images, out_channels, out(height), out(width)}; }
 };
 
@@ -31,14 +31,15 @@ void for_each_product(const Case& c, const Visitor& visit) {
     for (std::int64_t o = 0; o < c.out_channels; ++o)
       for (std::int64_t oy = 0; oy < c.out(c.height); ++oy)
         for (std::int64_t ox = 0; ox < c.out(c.width); ++ox)
-          for (std::int64_t i = 0; i < c.channels; ++i)
+          for (std::int64_t i = 0; i < c.channels / c.groups; ++i)
             for (std::int64_t ky = 0; ky < c.kernel; ++ky)
               for (std::int64_t kx = 0; kx < c.kernel; ++kx) {
                 const std::int64_t y = oy * c.spec.stride - c.spec.pre_padding + ky * c.spec.dilation;
                 const std::int64_t x = ox * c.spec.stride - c.spec.pre_padding + kx * c.spec.dilation;
                 if (y < 0 || y >= c.height || x < 0 || x >= c.width) continue;
                 const bool flip = c.spec.mode == CUDNN_CONVOLUTION;
-                visit(at(c.x(), n, i, y, x),
+                const std::int64_t first = o / (c.out_channels / c.groups) * (c.channels / c.groups);
+                visit(at(c.x(), n, first + i, y, x),
                       at(c.w(), o, i, flip ? c.kernel - 1 - ky : ky, flip ? c.kernel - 1 - kx : kx),
                       at(c.y(), n, o, oy, ox));
               }
@@ -50,6 +51,8 @@ std::vector<Case> cases() {
           {.height = 7, .width = 7, .spec = {.pre_padding = 2, .post_padding = 1, .dilation = 2}},
           {.spec = {.pre_padding = 1, .post_padding = 1, .mode = CUDNN_CONVOLUTION, .alpha = 0.5, .beta = 2}},
           {.images = 3, .channels = 1, .height = 9, .width = 9, .out_channels = 6, .kernel = 5},
+          {.channels = 6, .out_channels = 4, .groups = 2},
+          {.channels = 3, .out_channels = 3, .groups = 3, .spec = {.stride = 2}},
           {.channels = 8, .height = 4, .width = 4, .out_channels = 1, .kernel = 1, .spec = {.stride = 2}}};
 }
 
