@@ -46,6 +46,7 @@ void* CachingAllocator::allocate(std::size_t nbytes, Lifetime lifetime) {
     }
     ++stats_.requests;
     stats_.peak_in_use_nbytes = std::max(stats_.peak_in_use_nbytes, stats_.in_use_nbytes);
+    most_in_use_nbytes_ = std::max(most_in_use_nbytes_, stats_.in_use_nbytes);
     poison = poison_;
   }
   if (poison) {
@@ -114,14 +115,18 @@ void CachingAllocator::extract_free(BlockMap::iterator block) noexcept {
 }
 
 bool CachingAllocator::grow(Pool& pool, std::size_t nbytes) {
-  // Free segments that are all too small would only pile up beside a new one. The new one takes their place, and is as
-  // large as they were together: what a step had in them fits into it when the step is repeated.
-  std::uint64_t order = next_order_;
-  const std::size_t replaced = keep_segments_ ? 0 : release_segments(&pool, &order);
   // Segments grow with what is held, so that their number stays small, but never by more than an eighth.
   const std::size_t ahead =
       pool.lifetime == Lifetime::kept ? nbytes : std::max(kMinSegment, stats_.reserved_nbytes / 8);
-  const std::size_t wanted = round_up(std::max({nbytes, replaced, ahead}), kSegmentGranularity);
+  std::size_t wanted = std::max(nbytes, ahead);
+  std::uint64_t order = next_order_;
+  // Segments that are free and all too small stay as long as the sum is bounded: a step that has used them will look for
+  // them when it is repeated. Then a new one takes their place, as large as they were together.
+  const std::size_t bound = 2 * std::max(most_in_use_nbytes_, stats_.in_use_nbytes + nbytes) + 2 * kMinSegment;
+  if (!keep_segments_ && stats_.reserved_nbytes + wanted > bound) {
+    wanted = std::max(wanted, release_segments(&pool, &order));
+  }
+  wanted = round_up(wanted, kSegmentGranularity);
   const std::size_t least = round_up(nbytes, kSegmentGranularity);
   if (add_segment(pool, wanted, order) || add_segment(pool, least, order)) return true;
   if (!keep_segments_) release_segments(nullptr, nullptr);

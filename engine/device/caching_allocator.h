@@ -118,6 +118,7 @@ class CachingAllocator {
   BlockMap blocks_;                                   // free and used
   std::list<Segment> segments_;
   std::uint64_t next_order_ = 0;
+  std::size_t most_in_use_nbytes_ = 0;
   std::size_t limit_nbytes_ = 0;
   bool keep_segments_ = false;
   bool poison_ = false;

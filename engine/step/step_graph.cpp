@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/backend/backend.h"
 #include "engine/core/error.h"
 
 namespace heddle::step {
@@ -13,10 +14,20 @@ StepGraph::StepGraph(Device device, const StepGraphOptions& options)
   HEDDLE_CHECK(options.steps_per_launch >= 1, "StepGraph: steps_per_launch is ", options.steps_per_launch,
                ", at least 1 is needed");
   recorder_ = options.enabled ? runtime_.recorder() : nullptr;
-  if (recorder_ != nullptr) clear();
+  if (recorder_ == nullptr) return;
+  // What the backend keeps for itself must not be made inside a step, or it would keep the memory of the graphs.
+  backend_for(device);
+  clear();
 }
 
-StepGraph::~StepGraph() = default;
+StepGraph::~StepGraph() { forget(); }
+
+void StepGraph::forget() noexcept {
+  entries_.clear();
+  if (memory_ == nullptr) return;
+  memory_->set_keep_segments(false);
+  memory_->release_cached();
+}
 
 std::int64_t StepGraph::run(const StepKey& key, const std::function<void()>& step, std::int64_t wanted) {
   HEDDLE_CHECK(step != nullptr, "StepGraph: the step is empty");
@@ -75,9 +86,9 @@ std::shared_ptr<ExecutableGraph> StepGraph::record(const std::function<void()>& 
 }
 
 void StepGraph::clear() {
-  entries_.clear();
-  // Fresh memory, since graphs may be gone while tensors that a step made are still held.
+  forget();
   if (recorder_ == nullptr) return;
+  // Fresh memory, since tensors that a step made may still be held.
   memory_ = std::make_shared<CachingAllocator>(runtime_, allocator_ptr_for(runtime_.device()));
   memory_->set_keep_segments(true);
 }

@@ -68,6 +68,7 @@ class StepGraph {
   };
 
   Entry* find(const StepKey& key);
+  void forget() noexcept;
   std::shared_ptr<ExecutableGraph> record(const std::function<void()>& step, std::int64_t steps);
 
   DeviceRuntime& runtime_;

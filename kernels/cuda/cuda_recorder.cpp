@@ -12,6 +12,17 @@ thread_local int recordings = 0;
 
 cudaStream_t handle_of(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 
+// Whatever happened, the stream records no more.
+void stop_recording(cudaStream_t stream) noexcept {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone) {
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+  }
+  cudaGetLastError();
+}
+
 class CudaExecutableGraph final : public ExecutableGraph {
  public:
   CudaExecutableGraph(int device_index, cudaGraphExec_t graph) : device_index_(device_index), graph_(graph) {}
@@ -58,7 +69,10 @@ std::shared_ptr<ExecutableGraph> CudaRecorder::end(Stream stream) {
     }
     cudaGraph_t graph = nullptr;
   } recorded;
-  HEDDLE_CUDA_CHECK(cudaStreamEndCapture(handle_of(stream), &recorded.graph));
+  if (const cudaError_t error = cudaStreamEndCapture(handle_of(stream), &recorded.graph); error != cudaSuccess) {
+    stop_recording(handle_of(stream));
+    check(error, "cudaStreamEndCapture");
+  }
   cudaGraphExec_t executable = nullptr;
   HEDDLE_CUDA_CHECK(cudaGraphInstantiate(&executable, recorded.graph, 0));
   try {
@@ -71,10 +85,7 @@ std::shared_ptr<ExecutableGraph> CudaRecorder::end(Stream stream) {
 
 void CudaRecorder::abandon(Stream stream) noexcept {
   --recordings;
-  cudaGraph_t graph = nullptr;
-  cudaStreamEndCapture(handle_of(stream), &graph);
-  if (graph != nullptr) cudaGraphDestroy(graph);
-  cudaGetLastError();
+  stop_recording(handle_of(stream));
 }
 
 }  // namespace heddle::cuda

@@ -25,6 +25,12 @@ void refuse_in_recording(const char* what) {
   if (is_recording()) throw DeviceError(join_text(what, " inside a recorded step: it cannot be part of a recording"));
 }
 
+bool is_page_locked(const void* host_data) {
+  cudaPointerAttributes attributes{};
+  HEDDLE_CUDA_CHECK(cudaPointerGetAttributes(&attributes, host_data));
+  return attributes.type == cudaMemoryTypeHost;
+}
+
 }  // namespace
 
 CudaRuntime::CudaRuntime(int index, std::string built_for)
@@ -115,11 +121,10 @@ void CudaRuntime::copy_async(void* destination, Device destination_device, const
   use();
   if (destination_device.is_cpu()) {
     // Into ordinary memory CUDA copies before it returns.
+    if (is_recording() && !is_page_locked(destination)) refuse_in_recording("a copy to ordinary host memory");
     HEDDLE_CUDA_CHECK(cudaMemcpyAsync(destination, source, nbytes, cudaMemcpyDeviceToHost, handle_of(stream)));
   } else if (source_device.is_cpu()) {
-    cudaPointerAttributes attributes{};
-    HEDDLE_CUDA_CHECK(cudaPointerGetAttributes(&attributes, source));
-    if (attributes.type == cudaMemoryTypeHost) {
+    if (is_page_locked(source)) {
       HEDDLE_CUDA_CHECK(cudaMemcpyAsync(destination, source, nbytes, cudaMemcpyHostToDevice, handle_of(stream)));
     } else {
       refuse_in_recording("a copy from ordinary host memory");
