@@ -21,8 +21,11 @@ void StagingBuffers::prepare(Buffer& buffer) {
   if (buffer.data == nullptr) HEDDLE_CUDA_CHECK(cudaHostAlloc(&buffer.data, kNbytes, cudaHostAllocDefault));
   if (buffer.copied == nullptr) {
     HEDDLE_CUDA_CHECK(cudaEventCreateWithFlags(&buffer.copied, cudaEventDisableTiming));
-  } else {
+  } else if (const cudaError_t error = cudaEventQuery(buffer.copied); error == cudaErrorNotReady) {
+    cudaGetLastError();
     HEDDLE_CUDA_CHECK(cudaEventSynchronize(buffer.copied));
+  } else {
+    check(error, "cudaEventQuery");
   }
 }
 

@@ -8,7 +8,7 @@ __global__ void probe_kernel(int* found) { *found = 1; }
 
 cudaError_t find_kernel_image() {
   cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&probe_kernel));
+  return cudaFuncGetAttributes(&attributes, probe_kernel);
 }
 
 }  // namespace heddle::cuda
