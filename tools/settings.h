@@ -46,7 +46,7 @@ struct Settings {
   std::int64_t seed = 1;
   bool deterministic = false;
   std::int64_t checkpoint_every = 1;
-  bool no_graph = false;
+  bool graph = true;
   std::int64_t steps_per_launch = 0;
 
   friend bool operator==(const Settings&, const Settings&) = default;

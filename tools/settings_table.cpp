@@ -89,10 +89,10 @@ std::vector<Setting> make_table() {
   rows.push_back(on_off("deterministic", &S::deterministic, "only repeatable kernels (always so on a CPU)"));
   rows.push_back(changeable(integer("checkpoint-every", &S::checkpoint_every,
                                     "epochs between checkpoints; the last epoch always gets one", 1, kManyItems)));
-  rows.push_back(changeable(
-      on_off("no-graph", &S::no_graph, "launch every kernel of a step by itself, instead of a recorded step (GPU)")));
+  rows.push_back(changeable(on_off(
+      "graph", &S::graph, "record a step once and replay it, on a GPU; --no-graph launches each kernel by itself")));
   rows.push_back(changeable(integer("steps-per-launch", &S::steps_per_launch,
-                                    "steps in one recorded launch, 0 = as many as suit the model", 0, 16)));
+                                    "recorded steps in one launch on a GPU, 0 = as many as suit the model", 0, 16)));
   return rows;
 }
 

@@ -18,9 +18,9 @@ using Clock = std::chrono::steady_clock;
 // Pixels a random crop may move an image, as in the usual recipe for 28 to 32 pixels.
 constexpr std::int64_t kCropPixels = 2;
 // Steps queued ahead of the device: enough to hide the host, few enough to stop soon after a step that failed.
-constexpr int kMaxQueued = 8;
+constexpr std::int64_t kMaxQueued = 8;
 // More steps than can be queued: a wait for the room waits for all.
-constexpr int kWaitForAll = static_cast<int>(kStatusRecords);
+constexpr std::int64_t kWaitForAll = kStatusRecords;
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const Settings& s, nn::ParameterBuffer& parameters) {
   if (s.optimizer == "sgd") {
@@ -42,12 +42,11 @@ data::DataLoaderOptions loader_options(const Settings& s, data::DataLoaderOption
 
 // Small models take less time on a GPU than a launch does.
 constexpr std::int64_t kSmallModel = 1'000'000;  // parameters
-constexpr int kAutoSteps = 4;
+constexpr std::int64_t kAutoSteps = 4;
 
-int steps_per_launch(const Settings& s, const nn::ParameterBuffer& parameters) {
-  if (s.steps_per_launch > 0) return static_cast<int>(s.steps_per_launch);
-  const bool small = parameters.segments().back().end <= kSmallModel;
-  return !parameters.device().is_cpu() && !s.no_graph && small ? kAutoSteps : 1;
+std::int64_t steps_per_launch(const Settings& s, const nn::ParameterBuffer& parameters) {
+  if (s.steps_per_launch > 0) return s.steps_per_launch;
+  return parameters.segments().back().end <= kSmallModel ? kAutoSteps : 1;
 }
 
 optim::ScheduleOptions schedule_options(const Settings& s, std::int64_t batches_per_epoch) {
@@ -69,9 +68,8 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
       loader_(train, loader_options(settings, normalisation)),
       optimizer_(make_optimizer(settings, parameters_)),
       random_(model, optimizer_->state().address_of(step_slot::kRandom)),
-      graph_(parameters_.device()),
-      use_graph_(!settings.no_graph),
       steps_per_launch_(steps_per_launch(settings, parameters_)),
+      graph_(parameters_.device(), {.enabled = settings.graph, .steps_per_launch = steps_per_launch_}),
       status_(optimizer_->state(), {.max_queued = std::max(kMaxQueued, 2 * steps_per_launch_)}),
       schedule_(schedule_options(settings, loader_.batches_per_epoch())),
       loss_options_{
@@ -85,10 +83,9 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
 // Recorded on a GPU: then this runs for the first steps of a kind only, and nothing in it may depend on the step. What
 // changes from step to step is read on the device: place in the order, learning rate, step number, random streams.
 void Trainer::train_step(std::int64_t images) {
-  random_.begin_step();
+  random_.begin_step();                                                           // layers draw from the step's streams
   optimizer_->zero_grad();                                                        // marks leaves fresh, no kernel
-  const data::Batch batch = loader_.load(images);                                 // resident u8 -> gathered, augmented,
-                                                                                  // normalised (B,H,W,C)
+  const data::Batch batch = loader_.load(images);                                 // resident u8 -> normalised (B,H,W,C)
   const Variable logits = model_.forward(batch.images);                           // nn -> ops -> backend -> kernels
   const Variable loss = ops::cross_entropy(logits, batch.labels, loss_options_);  // loss, gradient, counts in one pass
   backward(loss);                                                                 // sums of gradients over the batch
@@ -98,30 +95,21 @@ void Trainer::train_step(std::int64_t images) {
 bool Trainer::advance() {
   const Clock::time_point begin = Clock::now();
   const std::int64_t images = loader_.next_size();
-  const int steps = images == 0 ? 0 : steps_to_launch(images);
-  if (steps == 0) {
+  if (images == 0) {
     read_records(kWaitForAll);
   } else {
-    read_records(steps);
-    const auto run = [&] {
-      for (int i = 0; i < steps; ++i) train_step(images);
-    };
-    if (use_graph_) {
-      graph_.run({.input = {images}, .kind = static_cast<std::uint32_t>(steps)}, run);
-    } else {
-      run();
-    }
+    // Steps in one launch have batches of one size.
+    const std::int64_t alike = (loader_.dataset_size() - loader_.position()) / images;
+    const std::int64_t wanted = std::min(steps_per_launch_, alike);
+    read_records(wanted);
+    const std::int64_t steps = graph_.run(
+        {.input = {images}}, [&] { train_step(images); }, wanted);
     loader_.advance(steps * images);
     status_.submitted(steps);
     read_records(0);
   }
   sums_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
-  return steps > 0;
-}
-
-int Trainer::steps_to_launch(std::int64_t images) const {
-  const std::int64_t left = loader_.dataset_size() - loader_.position();
-  return left >= steps_per_launch_ * images ? steps_per_launch_ : 1;
+  return images > 0;
 }
 
 void Trainer::finish_steps() {
@@ -146,7 +134,7 @@ void Trainer::finish_epoch() {
   sums_ = {};
 }
 
-void Trainer::read_records(int room) {
+void Trainer::read_records(std::int64_t room) {
   while (const std::optional<StatusRecord> record = status_.next(room)) count(*record);
 }
 

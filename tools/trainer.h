@@ -69,10 +69,8 @@ class Trainer {
 
  private:
   void train_step(std::int64_t images);
-  // How many steps to launch at once now.
-  int steps_to_launch(std::int64_t images) const;
   // Counts finished steps, and waits for some if `room` more could not be queued.
-  void read_records(int room);
+  void read_records(std::int64_t room);
   void count(const StatusRecord& record);
   [[noreturn]] void stop_non_finite() const;
 
@@ -81,9 +79,8 @@ class Trainer {
   data::DataLoader loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   nn::RandomStreams random_;
+  std::int64_t steps_per_launch_;
   step::StepGraph graph_;
-  bool use_graph_;
-  int steps_per_launch_;
   step::StatusReader status_;
   optim::LrSchedule schedule_;
   ops::CrossEntropyOptions loss_options_;

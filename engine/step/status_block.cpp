@@ -22,14 +22,14 @@ StatusReader::StatusReader(StepState& state, const StatusOptions& options)
                options.max_queued, " is outside [1, ", kStatusRecords / 2, "]");
 }
 
-void StatusReader::submitted(int steps) {
+void StatusReader::submitted(std::int64_t steps) {
   HEDDLE_CHECK(steps >= 0 && queued() + steps <= options_.max_queued, "StatusReader: ", steps,
                " steps were queued behind ", queued(), ", at most ", options_.max_queued,
                " may be: read their records first");
   submitted_ += steps;
 }
 
-std::optional<StatusRecord> StatusReader::next(int room) {
+std::optional<StatusRecord> StatusReader::next(std::int64_t room) {
   if (read_ == submitted_) return std::nullopt;
   if (!is_finished()) {
     if (queued() + room <= options_.max_queued) return std::nullopt;
@@ -57,8 +57,8 @@ void StatusReader::wait() const {
                                   " left no record: it was not queued, or on another stream"));
     }
     if (Clock::now() > end) {
-      throw DeviceError(join_text(device, " has not finished step ", read_ + 1, " within ", options_.deadline.count(),
-                                  " ms"));
+      throw DeviceError(
+          join_text(device, " has not finished step ", read_ + 1, " within ", options_.deadline.count(), " ms"));
     }
     if (looks < kBusyLooks) {
       std::this_thread::yield();

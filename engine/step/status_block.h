@@ -12,8 +12,8 @@
 namespace heddle::step {
 
 struct StatusOptions {
-  int max_queued = 8;                            // steps queued ahead of the device, at most kStatusRecords / 2
-  std::chrono::milliseconds deadline{300'000};   // longest wait for one step
+  std::int64_t max_queued = 8;                  // steps queued ahead of the device, at most kStatusRecords / 2
+  std::chrono::milliseconds deadline{300'000};  // longest wait for one step
 };
 
 // Every update of the state must be told with submitted(), each record be read once, in order. Not thread-safe.
@@ -23,15 +23,15 @@ class StatusReader {
   explicit StatusReader(StepState& state, const StatusOptions& options = {});
 
   // `steps` updates were queued on current_stream(). Throws: InvalidArgument if that is more than max_queued allows.
-  void submitted(int steps = 1);
+  void submitted(std::int64_t steps = 1);
   // The oldest record that was not read yet. Returns nothing if it is not finished, unless `room` more steps could not
   // be queued: then waits for it, without blocking the device, up to the deadline.
   // Throws: DeviceError when the device failed or the deadline passed, with the step.
-  std::optional<StatusRecord> next(int room = 0);
+  std::optional<StatusRecord> next(std::int64_t room = 0);
   // Waits for it in any case; nothing if all are read.
   std::optional<StatusRecord> next_or_wait() { return next(options_.max_queued); }
   // Steps whose records were not read yet.
-  int queued() const noexcept { return static_cast<int>(submitted_ - read_); }
+  std::int64_t queued() const noexcept { return submitted_ - read_; }
 
  private:
   bool is_finished() const noexcept;

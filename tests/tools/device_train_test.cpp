@@ -1,0 +1,86 @@
+// `heddle train --device cuda` as a user runs it, on the GPU that this build has: the simulated one, or a real one.
+#include <cmath>
+#include <csignal>
+
+#include "engine/device/cuda_plugin.h"
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+namespace heddle::test {
+namespace {
+
+bool has_gpu() {
+  const std::string kind = HEDDLE_CUDA_KIND;
+  return kind == "sim" || (kind == "enabled" && has_cuda_driver());
+}
+
+std::string weights_of(const std::string& run) {
+  return json_file(run + "/run.json")["result"]["weights_crc32"].get<std::string>();
+}
+
+}  // namespace
+
+TEST_CASE("two epochs of LeNet on the GPU land where the CPU does") {
+  if (!has_gpu()) return;
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 1500, 400);
+  std::vector<std::vector<std::string>> metrics;
+  for (const std::string device : {"cpu", "cuda"}) {
+    const std::string run = folder / device;
+    const ProcessResult result = heddle(
+        small_training(folder.path(), run, {"--epochs", "2", "--momentum", "0.9", "--lr", "0.02", "--device", device}));
+    INFO(result.out << result.err);
+    REQUIRE(result.exit_code == 0);
+    metrics.push_back(metrics_of(run));
+    REQUIRE(metrics.back().size() == 2);
+  }
+  for (std::size_t epoch = 0; epoch < 2; ++epoch) {
+    const tools::Json cpu = tools::Json::parse(metrics[0][epoch]), gpu = tools::Json::parse(metrics[1][epoch]);
+    CHECK(gpu["step"] == cpu["step"]);
+    CHECK(gpu["learning_rate"] == cpu["learning_rate"]);
+    CHECK(std::abs(gpu["test_accuracy"].get<double>() - cpu["test_accuracy"].get<double>()) <= 0.005);
+    CHECK(gpu["train_loss"].get<double>() == Approx(cpu["train_loss"].get<double>()).epsilon(0.01));
+  }
+}
+
+TEST_CASE("a run on the GPU that was interrupted continues exactly") {
+  if (!has_gpu()) return;
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 1600, 40);
+  const auto arguments = [&](const std::string& out) {
+    return small_training(
+        folder.path(), folder / out,
+        {"--epochs", "3", "--momentum", "0.9", "--augment", "flip", "--schedule", "cosine", "--device", "cuda"});
+  };
+  REQUIRE(heddle(arguments("whole")).exit_code == 0);
+  ProcessOptions options;
+  options.arguments = arguments("parts");
+  Process process(heddle_path(), options);
+  REQUIRE(process.wait_for_output("epoch 1/3"));
+  process.send_signal(SIGINT);
+  const ProcessResult first = process.wait();
+  INFO(first.out << first.err);
+  REQUIRE(first.exit_code == 130);
+  CHECK(contains(first.out, "interrupted by SIGINT"));
+  const ProcessResult rest = heddle({"train", "--resume", folder / "parts"});
+  INFO(rest.out << rest.err);
+  REQUIRE(rest.exit_code == 0);
+  CHECK(weights_of(folder / "parts") == weights_of(folder / "whole"));
+  CHECK(metrics_of(folder / "parts") == metrics_of(folder / "whole"));
+}
+
+TEST_CASE("a loss that blows up on the GPU stops the run within ten steps") {
+  if (!has_gpu()) return;
+  const TempFolder folder;
+  write_small_dataset(folder.path());
+  const ProcessResult result =
+      heddle(small_training(folder.path(), folder / "run", {"--lr", "1e30", "--device", "cuda"}));
+  INFO(result.out << result.err);
+  CHECK(result.exit_code == 1);
+  CHECK(contains(result.err, "NaN or infinite at step "));
+  CHECK(contains(result.err, "last finite loss was"));
+  const std::size_t place = result.err.find("at step ") + 8;
+  CHECK(std::stoi(result.err.substr(place)) <= 10);
+}
+
+}  // namespace heddle::test
