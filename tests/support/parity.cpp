@@ -141,6 +141,11 @@ ParityInput exact_input(reference::Array values, std::optional<DType> dtype) {
 
 ParityInput no_input() { return {.undefined = true}; }
 
+std::vector<DType> float_dtypes(Device device) {
+  if (device.is_cpu()) return {DType::f32, DType::f64, DType::bf16};
+  return {DType::f32, DType::bf16};
+}
+
 double tolerance_of(DType dtype) noexcept {
   switch (dtype) {
     case DType::f32: return 1e-5;

@@ -51,6 +51,8 @@ struct ParityRow {
   std::vector<DType> dtypes = {DType::f32, DType::f64};
 };
 
+// The float types that a device computes with.
+std::vector<DType> float_dtypes(Device device);
 // |value - expected| <= tolerance * (1 + |expected|): 1e-5 for f32, 1e-12 for f64, 8e-3 for bf16, exact for integers.
 double tolerance_of(DType dtype) noexcept;
 // "" if all elements agree (NaN with NaN, infinity with itself), else the first that does not.

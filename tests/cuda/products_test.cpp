@@ -1,0 +1,69 @@
+// Convolutions, linear layers and matrix products on a GPU, with the libraries' kernels and with the own ones.
+#include "engine/backend/kernel_choice.h"
+#include "engine/backend/math_settings.h"
+#include "engine/device/device_runtime.h"
+#include "tests/support/catch.h"
+#include "tests/support/conv2d_parity.h"
+#include "tests/support/matmul_parity.h"
+
+using namespace heddle;
+using namespace heddle::testing;
+
+namespace {
+
+// Calls check(device) under every choice of kernels, if there is a GPU.
+template <class Check>
+void for_each_choice(Check&& check) {
+  const Device device = Device::cuda(0);
+  if (!is_registered(device)) {
+    WARN("no GPU: nothing checked");
+    return;
+  }
+  for (const KernelChoice choice : {KernelChoice::automatic, KernelChoice::vendor, KernelChoice::own}) {
+    INFO("kernels: " << name_of(choice));
+    const KernelChoiceGuard guard(choice);
+    check(device);
+  }
+}
+
+class SettingsGuard {
+ public:
+  explicit SettingsGuard(const MathSettings& settings) : previous_(math_settings()) { set_math_settings(settings); }
+  ~SettingsGuard() { set_math_settings(previous_); }
+  SettingsGuard(const SettingsGuard&) = delete;
+  SettingsGuard& operator=(const SettingsGuard&) = delete;
+
+ private:
+  MathSettings previous_;
+};
+
+}  // namespace
+
+TEST_CASE("convolutions on a GPU agree with the reference") { for_each_choice(expect_conv2d_forward); }
+TEST_CASE("data gradients of convolutions on a GPU agree with the reference") {
+  for_each_choice(expect_conv2d_backward_data);
+}
+TEST_CASE("weight gradients of convolutions on a GPU agree with the reference") {
+  for_each_choice(expect_conv2d_backward_weight);
+}
+TEST_CASE("convolutions on a GPU have the gradients of their windows") {
+  for_each_choice([](Device device) {
+    expect_uncovered_input_without_gradient(device);
+    expect_windows_of_stride_3(device);
+    expect_even_positions_only(device);
+  });
+}
+TEST_CASE("matrix products on a GPU agree with the reference") { for_each_choice(expect_matmul); }
+TEST_CASE("linear layers on a GPU agree with the reference") { for_each_choice(expect_linear_forward); }
+TEST_CASE("gradients of linear layers on a GPU agree with the reference") { for_each_choice(expect_linear_backward); }
+
+TEST_CASE("without scratch memory and with deterministic algorithms only, results on a GPU are the same") {
+  for (const MathSettings& settings : {MathSettings{.workspace_limit_nbytes = 0}, MathSettings{.deterministic = true},
+                                       MathSettings{.time_algorithms = true}}) {
+    const SettingsGuard guard(settings);
+    for_each_choice([](Device device) {
+      expect_even_positions_only(device);
+      expect_windows_of_stride_3(device);
+    });
+  }
+}
