@@ -1,4 +1,7 @@
 // Convolutions, linear layers and matrix products on a GPU, with the libraries' kernels and with the own ones.
+#include <string>
+
+#include "engine/backend/backend.h"
 #include "engine/backend/kernel_choice.h"
 #include "engine/backend/math_settings.h"
 #include "engine/device/device_runtime.h"
@@ -56,6 +59,33 @@ TEST_CASE("convolutions on a GPU have the gradients of their windows") {
 TEST_CASE("matrix products on a GPU agree with the reference") { for_each_choice(expect_matmul); }
 TEST_CASE("linear layers on a GPU agree with the reference") { for_each_choice(expect_linear_forward); }
 TEST_CASE("gradients of linear layers on a GPU agree with the reference") { for_each_choice(expect_linear_backward); }
+
+TEST_CASE("each choice of kernels runs on kernels of that kind") {
+  const auto used = [](Device device, std::int64_t channels) {
+    const Tensor x = Tensor::full({2, 6, 6, channels}, 1, DType::f32, device),
+                 w = Tensor::full({16, 3, 3, channels}, 1, DType::f32, device);
+    Tensor y = Tensor::empty({2, 4, 4, 16}, DType::f32, device);
+    take_noted_kernel();
+    backend_for(device).conv2d_forward(x, w, Tensor(), {}, false, y);
+    return std::string(take_noted_kernel().value().name);
+  };
+  for_each_choice([&](Device device) {
+    switch (kernel_choice()) {
+      case KernelChoice::automatic:
+        CHECK(used(device, 1) == "direct");
+        CHECK(used(device, 16) == "cudnn");
+        break;
+      case KernelChoice::vendor:
+        CHECK(used(device, 1) == "cudnn");
+        CHECK(used(device, 16) == "cudnn");
+        break;
+      case KernelChoice::own:
+        CHECK(used(device, 1) == "direct");
+        CHECK(used(device, 16) == "tiles");
+        break;
+    }
+  });
+}
 
 TEST_CASE("without scratch memory and with deterministic algorithms only, results on a GPU are the same") {
   for (const MathSettings& settings : {MathSettings{.workspace_limit_nbytes = 0}, MathSettings{.deterministic = true},
