@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -29,6 +29,7 @@ namespace {
 constexpr std::size_t kStackNbytes = 128 << 10;
 constexpr std::size_t kSharedNbytes = 256 << 10;
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kMaxThreads = 1024;
 
 // For the handler of memory faults, which must not construct anything.
 CUDASIM_TLS thread_local const char* t_running_kernel = nullptr;
@@ -63,6 +64,7 @@ class BlockRunner {
   void run_block();
   void resume(Worker* worker);
   void park();
+  void make_ready(Worker* worker) { ready_[(first_ready_ + ready_count_++) % kMaxThreads] = worker; }
   void thread_ended();
   void release_barrier();
   void abandon();
@@ -81,15 +83,19 @@ class BlockRunner {
   // The block.
   unsigned started_ = 0;
   unsigned alive_ = 0;
-  std::vector<Warp> warps_;
+  std::size_t warp_count_ = 0;
+  std::array<Warp, kMaxThreads / 32> warps_;
   std::vector<Worker*> at_barrier_;
   int barrier_line_ = 0;
   BarrierKind barrier_kind_ = BarrierKind::plain;
   int barrier_count_ = 0;
   unsigned barrier_arrived_ = 0;
   int barrier_result_ = 0;
-  std::deque<Worker*> ready_;
-  std::vector<Worker*> parked_lanes_;
+  // Workers that can go on: a ring, since each thread is in it at most once.
+  std::array<Worker*, kMaxThreads> ready_ = {};
+  std::size_t first_ready_ = 0;
+  std::size_t ready_count_ = 0;
+  std::array<Worker*, kMaxThreads> parked_lanes_ = {};
 
   // The fibers.
   Context main_;
@@ -110,6 +116,10 @@ BlockRunner::BlockRunner() {
   void* mapping =
       mmap(nullptr, kSharedNbytes + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) die("no memory for dynamic shared memory");
+  // Threads of the block allocate nothing: the race checker would take it for the program's doing.
+  at_barrier_.reserve(kMaxThreads);
+  workers_.reserve(kMaxThreads);
+  idle_.reserve(kMaxThreads);
   shared_ = static_cast<char*>(mapping);
   mprotect(shared_ + kSharedNbytes, kPage, PROT_NONE);
 }
@@ -129,7 +139,7 @@ void BlockRunner::run_grid(const KernelCall& call, const LaunchShape& shape, Thr
   threads_ = shape.block.x * shape.block.y * shape.block.z;
   shared_nbytes_ = shape.dynamic_shared_nbytes;
   shared_begin_ = shared_ + kSharedNbytes - (shared_nbytes_ + 15) / 16 * 16;
-  warps_.resize((threads_ + 31) / 32);
+  warp_count_ = (threads_ + 31) / 32;
   const std::uint64_t blocks = std::uint64_t{shape.grid.x} * shape.grid.y * shape.grid.z;
   for (std::uint64_t i = 0; i < blocks; ++i) {
     const std::uint64_t block = order == ThreadOrder::forward ? i : blocks - 1 - i;
@@ -145,12 +155,12 @@ void BlockRunner::run_block() {
   alive_ = threads_;
   barrier_arrived_ = 0;
   barrier_count_ = 0;
-  for (std::size_t i = 0; i < warps_.size(); ++i) {
+  for (std::size_t i = 0; i < warp_count_; ++i) {
     const unsigned lanes = std::min(32u, threads_ - static_cast<unsigned>(i) * 32);
     warps_[i].start(lanes == 32 ? ~0u : (1u << lanes) - 1);
   }
-  parked_lanes_.assign(warps_.size() * 32, nullptr);
   if (shared_nbytes_ != 0) std::memset(shared_begin_, 0xff, shared_nbytes_);
+  race_checker::release(&started_);
   while (alive_ > 0) {
     Worker* worker = nullptr;
     if (started_ < threads_) {
@@ -160,9 +170,10 @@ void BlockRunner::run_block() {
       }
       worker = idle_.back();
       idle_.pop_back();
-    } else if (!ready_.empty()) {
-      worker = ready_.front();
-      ready_.pop_front();
+    } else if (ready_count_ > 0) {
+      worker = ready_[first_ready_];
+      first_ready_ = (first_ready_ + 1) % kMaxThreads;
+      --ready_count_;
     } else {
       report_deadlock();
     }
@@ -172,6 +183,7 @@ void BlockRunner::run_block() {
       throw DeviceFault{cudaErrorIllegalAddress};
     }
   }
+  race_checker::acquire(&started_);
 }
 
 void BlockRunner::resume(Worker* worker) {
@@ -210,11 +222,13 @@ bool BlockRunner::next_thread() {
   current_->has_thread = true;
   current_->index = index_of(thread);
   threadIdx = current_->index;
+  race_checker::acquire(&started_);
   return true;
 }
 
 void BlockRunner::thread_ended() {
   current_->has_thread = false;
+  race_checker::release(&started_);
   --alive_;
   warps_[current_->thread / 32].lane_ended(current_->thread % 32);
   if (barrier_arrived_ != 0 && barrier_arrived_ == alive_) release_barrier();
@@ -250,7 +264,7 @@ void BlockRunner::release_barrier() {
   }
   barrier_arrived_ = 0;
   barrier_count_ = 0;
-  ready_.insert(ready_.end(), at_barrier_.begin(), at_barrier_.end());
+  for (Worker* worker : at_barrier_) make_ready(worker);
   at_barrier_.clear();
 }
 
@@ -264,7 +278,7 @@ std::uint64_t BlockRunner::warp_operation(unsigned mask, Warp::Request request) 
     Worker** lanes = &parked_lanes_[thread / 32 * 32];
     for (unsigned i = 0; i < 32; ++i) {
       if ((mask >> i & 1u) == 0 || i == lane) continue;
-      ready_.push_back(lanes[i]);
+      make_ready(lanes[i]);
     }
   } else {
     parked_lanes_[thread] = current_;
@@ -282,7 +296,7 @@ void BlockRunner::fault() {
 // Drops the threads of a block that a fault ended.
 void BlockRunner::abandon() {
   faulted_ = false;
-  ready_.clear();
+  ready_count_ = 0;
   at_barrier_.clear();
   idle_.clear();
   for (const std::unique_ptr<Worker>& worker : workers_) {
@@ -293,7 +307,7 @@ void BlockRunner::abandon() {
 }
 
 void BlockRunner::report_deadlock() const {
-  for (std::size_t i = 0; i < warps_.size(); ++i) {
+  for (std::size_t i = 0; i < warp_count_; ++i) {
     if (const unsigned lanes = warps_[i].arrived()) {
       die("kernel %s: deadlock in block (%u,%u,%u): lanes %08x of warp %zu wait in a warp operation at line %d for "
           "lanes "

@@ -71,7 +71,10 @@ CUDART cudaError_t cudaEventQuery(cudaEvent_t handle) {
     const std::shared_ptr<Event> event = events().find(handle);
     if (const cudaError_t error = check_wait(event); error != cudaSuccess) return error;
     const OpPtr op = event->op;
-    if (op == nullptr || op->done()) return after_wait(event->device);
+    if (op == nullptr || op->done()) {
+      wait_for(op);
+      return after_wait(event->device);
+    }
     advance(op);
     return cudaErrorNotReady;
   });

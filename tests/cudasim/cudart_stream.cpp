@@ -4,6 +4,7 @@
 
 #include "tests/cudasim/api.h"
 #include "tests/cudasim/device_limits.h"
+#include "tests/cudasim/executor.h"
 
 using namespace cudasim;
 
@@ -19,6 +20,7 @@ cudaError_t create(cudaStream_t* handle, unsigned flags, int priority) {
   stream->priority = std::min(kLeastPriority, std::max(kGreatestPriority, priority));
   stream->number = g_next_number++;
   streams().add(stream, handle);
+  prepare_stream(stream->device, stream->number);
   stream->handle = *handle;
   return cudaSuccess;
 }
@@ -87,7 +89,10 @@ CUDART cudaError_t cudaStreamQuery(cudaStream_t handle) {
     const std::shared_ptr<Stream> stream = find_stream(handle);
     if (const cudaError_t error = check_wait(stream); error != cudaSuccess) return error;
     for (const OpPtr& op : ends_of(*stream)) {
-      if (op == nullptr || op->done()) continue;
+      if (op == nullptr || op->done()) {
+        wait_for(op);
+        continue;
+      }
       // Time passes: a program that asks again and again gets there.
       advance(op);
       return cudaErrorNotReady;

@@ -69,7 +69,15 @@ Unlock::~Unlock() {
   t_depth = depth_;
 }
 
-bool holds_lock() { return t_depth > 0; }
+AdoptedLock::AdoptedLock() {
+  t_depth = 1;
+  race_checker::enter_simulator();
+}
+
+AdoptedLock::~AdoptedLock() {
+  race_checker::leave_simulator();
+  t_depth = 0;
+}
 
 void notify_all() {
   g_notifications.fetch_add(1);

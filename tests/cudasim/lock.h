@@ -17,8 +17,15 @@ class Unlock {
   int depth_;
 };
 
-// Whether the calling thread holds the lock.
-bool holds_lock();
+// While it lives, the calling thread counts as holding the lock, which another thread holds that waits for it.
+class AdoptedLock {
+ public:
+  AdoptedLock();
+  ~AdoptedLock();
+  AdoptedLock(const AdoptedLock&) = delete;
+  AdoptedLock& operator=(const AdoptedLock&) = delete;
+};
+
 // Wakes all threads in wait_for_notification().
 void notify_all();
 // Gives the lock away until notify_all() is called, at most so long. The lock must be held.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/cudasim/capture.h"
+#include "tests/cudasim/executor.h"
 #include "tests/cudasim/pools.h"
 
 namespace cudasim {
@@ -75,6 +76,7 @@ void make_device(int index) {
   fresh = Device{};
   fresh.legacy = std::make_shared<Stream>();
   fresh.legacy->device = index;
+  prepare_stream(index, 0);
 }
 
 }  // namespace

@@ -2,9 +2,13 @@
 // build without it. The simulator itself is compiled without -fsanitize=thread; CUDASIM_TSAN says that the program is.
 #pragma once
 
+#include <cstddef>
+
 #ifdef CUDASIM_TSAN
 #include <sanitizer/tsan_interface.h>
 extern "C" {
+void __tsan_read_range(void* data, unsigned long nbytes);
+void __tsan_write_range(void* data, unsigned long nbytes);
 void AnnotateIgnoreReadsBegin(const char* file, int line);
 void AnnotateIgnoreReadsEnd(const char* file, int line);
 void AnnotateIgnoreWritesBegin(const char* file, int line);
@@ -25,6 +29,12 @@ inline void leave_simulator() {
   AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
   AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
 }
+// The running operation reads or writes memory by simulator code.
+inline void touch(void* data, std::size_t nbytes, bool write) {
+  leave_simulator();
+  (write ? __tsan_write_range : __tsan_read_range)(data, nbytes);
+  enter_simulator();
+}
 // Everything before release(tag) happens before everything after a later acquire(tag).
 inline void acquire(void* tag) { __tsan_acquire(tag); }
 inline void release(void* tag) { __tsan_release(tag); }
@@ -33,6 +43,7 @@ inline void release(void* tag) { __tsan_release(tag); }
 
 inline void enter_simulator() {}
 inline void leave_simulator() {}
+inline void touch(void*, std::size_t, bool) {}
 inline void acquire(void*) {}
 inline void release(void*) {}
 

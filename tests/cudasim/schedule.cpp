@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "tests/cudasim/device_fault.h"
+#include "tests/cudasim/executor.h"
 #include "tests/cudasim/lock.h"
 #include "tests/cudasim/machine.h"
 #include "tests/cudasim/memory.h"
@@ -37,13 +38,38 @@ class RunningOp {
   const Op* previous_;
 };
 
+// What stands for "everything of this device so far" to the race checker.
+char g_device_tags[kMaxDevices] = {};
+
+// Tells the race checker what comes before an operation. In the thread of its stream.
+void acquire_order(Op& op) {
+  race_checker::acquire(&op.queued_tag);
+  for (const OpPtr& dependency : op.dependencies) race_checker::acquire(&dependency->done_tag);
+}
+
+void release_order(Op& op) {
+  race_checker::release(&op.done_tag);
+  race_checker::release(&g_device_tags[op.device]);
+}
+
+// Tells the race checker what the simulator's own code does to memory in an operation.
+void touch_accesses([[maybe_unused]] const Op& op) {
+#ifdef CUDASIM_TSAN
+  for (const Access& access : op.accesses) {
+    const Allocation* allocation = find_allocation(access.data);
+    if (allocation == nullptr) continue;
+    const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(access.data) - allocation->address;
+    race_checker::touch(reinterpret_cast<void*>(allocation->data() + offset), access.nbytes, access.write);
+  }
+#endif
+}
+
 void finish(Op& op) {
   op.state = Op::State::done;
   op.finished = std::chrono::steady_clock::now();
   op.body = nullptr;
   op.join = nullptr;
   op.dependencies.clear();
-  race_checker::release(&op);
   if (++g_done_in_pending > 256) {
     g_done_in_pending = 0;
     std::erase_if(g_pending, [](const OpPtr& pending) { return pending->done(); });
@@ -82,11 +108,21 @@ void run(const OpPtr& op) {
     for (const OpPtr& peer : peers) {
       all.accesses.insert(all.accesses.end(), peer->accesses.begin(), peer->accesses.end());
     }
-    run_body(all, collective->body);
+    run_for_stream(op->device, op->stream_number, [&] {
+      for (const OpPtr& peer : peers) acquire_order(*peer);
+      touch_accesses(all);
+      run_body(all, collective->body);
+      for (const OpPtr& peer : peers) release_order(*peer);
+    });
     for (const OpPtr& peer : peers) finish(*peer);
   } else {
     op->state = Op::State::running;
-    run_body(*op, op->body);
+    run_for_stream(op->device, op->stream_number, [&] {
+      acquire_order(*op);
+      touch_accesses(*op);
+      run_body(*op, op->body);
+      release_order(*op);
+    });
     finish(*op);
   }
   notify_all();
@@ -136,7 +172,8 @@ const Op* running_op() { return t_running; }
 bool in_host_function() { return t_in_host_function; }
 
 void submit(const OpPtr& op) {
-  std::erase_if(op->dependencies, [](const OpPtr& dependency) { return dependency == nullptr || dependency->done(); });
+  std::erase_if(op->dependencies, [](const OpPtr& dependency) { return dependency == nullptr; });
+  race_checker::release(&op->queued_tag);
   // Half of the operations may run at once, the others are late by up to so many calls.
   constexpr std::uint32_t kLongestHold = 64;
   if (g_policy.stream_order.kind == StreamOrder::random && random_number() % 2 == 0) {
@@ -183,7 +220,7 @@ void wait_for(const OpPtr& op) {
     run(top);
     deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(g_policy.peer_deadline_ms);
   }
-  race_checker::acquire(op.get());
+  race_checker::acquire(&op->done_tag);
 }
 
 void wait_for_device(int device) {
@@ -191,6 +228,9 @@ void wait_for_device(int device) {
   const std::vector<OpPtr> pending(g_pending.begin(), g_pending.end());
   for (const OpPtr& op : pending) {
     if (device == -1 || op->device == device) wait_for(op);
+  }
+  for (int i = 0; i < kMaxDevices; ++i) {
+    if (device == -1 || device == i) race_checker::acquire(&g_device_tags[i]);
   }
 }
 

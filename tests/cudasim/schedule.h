@@ -35,6 +35,9 @@ struct Op {
   // In a random order: the number of the call from which on the operation may run before it is waited for.
   std::uint64_t held_until = 0;
   std::chrono::steady_clock::time_point finished;
+  // Addresses that stand for "was queued" and "is done" to the race checker.
+  char queued_tag = 0;
+  char done_tag = 0;
 
   bool done() const { return state == State::done; }
 };

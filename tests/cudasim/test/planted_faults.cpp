@@ -112,6 +112,55 @@ void missing_event() {
   require_ok(cudaDeviceSynchronize());
 }
 
+// Sums without the barrier between the writing and the reading of shared memory.
+void missing_barrier() {
+  const DeviceArray<float> x(std::vector<float>(128, 1.0f)), total(std::vector<float>{0.0f});
+  require_ok(start(sum_values_without_barrier, 1, 64, nullptr, x.data(), total.data(), 128));
+  require_ok(cudaDeviceSynchronize());
+}
+
+// Reads pinned memory before it waits for the copy into it.
+void pinned_read() {
+  const DeviceArray<float> x(std::vector<float>(32, 1.0f));
+  void* memory = nullptr;
+  require_ok(cudaMallocHost(&memory, x.nbytes()));
+  const auto* values = static_cast<const float*>(memory);
+  const NonBlockingStream stream;
+  require_ok(cudaMemcpyAsync(memory, x.data(), x.nbytes(), cudaMemcpyDeviceToHost, stream));
+  std::printf("%g\n", static_cast<double>(values[7]));
+  require_ok(cudaStreamSynchronize(stream));
+  require_ok(cudaFreeHost(memory));
+}
+
+// Two streams and the host, ordered as they must be; shared memory, events, a host function, pinned memory.
+void right_program() {
+  const int n = 128;
+  const DeviceArray<float> x(std::vector<float>(n, 1.0f)), total(std::vector<float>{0.0f});
+  void* memory = nullptr;
+  require_ok(cudaMallocHost(&memory, sizeof(float)));
+  auto* result = static_cast<float*>(memory);
+  const NonBlockingStream first, second;
+  const EventHandle added, summed;
+  for (int step = 0; step < 3; ++step) {
+    require_ok(start(add_value, 1, 64, first, x.data(), 1.0f, n));
+    require_ok(cudaEventRecord(added, first));
+    require_ok(cudaStreamWaitEvent(second, added, 0));
+    require_ok(cudaMemsetAsync(total.data(), 0, sizeof(float), second));
+    require_ok(start(sum_values, 1, 64, second, x.data(), total.data(), n));
+    require_ok(cudaMemcpyAsync(result, total.data(), sizeof(float), cudaMemcpyDeviceToHost, second));
+    require_ok(cudaLaunchHostFunc(
+        second, [](void* data) { *static_cast<float*>(data) += 1.0f; }, result));
+    require_ok(cudaEventRecord(summed, second));
+    require_ok(cudaStreamWaitEvent(first, summed, 0));
+    // Shared memory in the other stream at the same time.
+    require_ok(start(sum_values, 1, 64, first, x.data(), total.data(), n));
+    require_ok(cudaStreamSynchronize(second));
+    std::printf("%g\n", static_cast<double>(*result));
+    require_ok(cudaStreamSynchronize(first));
+  }
+  require_ok(cudaFreeHost(memory));
+}
+
 struct Fault {
   const char* name;
   void (*run)();
@@ -129,6 +178,9 @@ constexpr Fault kFaults[] = {
     {"undeclared_view", undeclared_view},
     {"overrun", overrun},
     {"missing_event", missing_event},
+    {"missing_barrier", missing_barrier},
+    {"pinned_read", pinned_read},
+    {"right_program", right_program},
 };
 
 }  // namespace
