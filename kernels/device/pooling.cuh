@@ -143,8 +143,8 @@ __global__ void avg_pool_forward_kernel(const T* x, PoolShape shape, std::int64_
 // Element i of dx: dy / divisor of the windows that cover it, 0 where relu_mask (null: none) is not above 0. Bytes an
 // element: the gradients of those windows, the mask, and dx if add, read; one element written.
 template <class T, int N>
-__global__ void avg_pool_backward_kernel(const T* dy, const T* relu_mask, PoolShape shape, std::int64_t items, T* dx,
-                                         bool add_to_dx) {
+__global__ void __launch_bounds__(256, 4) avg_pool_backward_kernel(const T* dy, const T* relu_mask, PoolShape shape,
+                                                                   std::int64_t items, T* dx, bool add_to_dx) {
   const std::int64_t i = grid_thread();
   if (i >= items) return;
   const PoolPlace at = shape.place<N>(i);

@@ -6,17 +6,10 @@
 #include <vector>
 
 #include "engine/autograd/variable.h"
-#include "engine/device/device_runtime.h"
+#include "tests/support/devices.h"
 #include "tests/support/values.h"
 
 namespace heddle::testing {
-
-// The CPU, and the first GPU where the program has one.
-inline std::vector<Device> test_devices() {
-  std::vector<Device> devices{Device::cpu()};
-  if (is_registered(Device::cuda(0))) devices.push_back(Device::cuda(0));
-  return devices;
-}
 
 inline Tensor values(const Shape& shape, const std::vector<double>& v, DType dtype = DType::f32,
                      Device device = Device::cpu()) {

@@ -7,6 +7,7 @@
 #include "engine/core/parallel.h"
 #include "engine/device/device_runtime.h"
 #include "tests/support/catch.h"
+#include "tests/support/devices.h"
 #include "tests/support/guarded_tensor.h"
 
 namespace heddle::testing {
@@ -172,12 +173,22 @@ std::string compare(const reference::Array& value, const reference::Array& expec
   return "";
 }
 
+Backend& backend_of(const std::vector<Tensor>& out) { return backend_for(out.at(0).device()); }
+
+void expect_parity_everywhere(const ParityRow& row) {
+  for (const Device device : test_devices()) {
+    ParityRow own = row;
+    std::erase_if(own.dtypes, [&](DType dtype) { return !holds(device, dtype); });
+    expect_parity(own, device);
+  }
+}
+
 void expect_parity(const ParityRow& row, Device device) {
   for (const DType dtype : row.dtypes) {
     const Run run(row, dtype, device);
     for (const WriteMode mode : {WriteMode::store, WriteMode::add}) {
       if (mode == WriteMode::add && !row.write_modes) continue;
-      INFO(row.name << ", " << dtype << (mode == WriteMode::add ? ", add" : ", store"));
+      INFO(row.name << ", " << device << ", " << dtype << (mode == WriteMode::add ? ", add" : ", store"));
       run.expect_repeatable(mode);
       SUCCEED();
     }

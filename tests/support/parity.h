@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/op_params.h"
+#include "engine/backend/backend.h"
 #include "tests/support/values.h"
 
 namespace heddle::testing {
@@ -60,5 +60,9 @@ std::string compare(const reference::Array& value, const reference::Array& expec
 
 // Runs the row and reports every difference as a failed check of the current test case.
 void expect_parity(const ParityRow& row, Device device = Device::cpu());
+// On every test device, in those of the row's dtypes that it holds.
+void expect_parity_everywhere(const ParityRow& row);
+// The backend of the device that a row's call was given its tensors on.
+Backend& backend_of(const std::vector<Tensor>& out);
 
 }  // namespace heddle::testing

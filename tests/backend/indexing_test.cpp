@@ -1,4 +1,4 @@
-// Primitives that move elements against the references.
+// Primitives that move elements against the references, on every device.
 #include "engine/backend/backend.h"
 #include "reference/reference.h"
 #include "tests/support/catch.h"
@@ -11,7 +11,6 @@ using reference::Arrays;
 
 namespace {
 
-Backend& cpu() { return backend_for(Device::cpu()); }
 const std::vector<DType> kAll = {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8};
 
 }  // namespace
@@ -33,12 +32,13 @@ TEST_CASE("permute agrees with the reference") {
   for (const auto& [shape, order] : cases) {
     const auto& perm = order;  // clang 14 cannot capture a structured binding
     const Shape y = reference::permute(Array(shape), perm).shape;
-    expect_parity({.name = join_text("permute ", shape, " to ", y),
-                   .inputs = {random_input(shape, 0, 99)},
-                   .outputs = {{y}},
-                   .call = [&](auto& in, auto& out, WriteMode) { cpu().permute(in[0], perm, out[0]); },
-                   .reference = [&](const Arrays& in) { return Arrays{reference::permute(in[0], perm)}; },
-                   .dtypes = kAll});
+    expect_parity_everywhere(
+        {.name = join_text("permute ", shape, " to ", y),
+         .inputs = {random_input(shape, 0, 99)},
+         .outputs = {{y}},
+         .call = [&](auto& in, auto& out, WriteMode) { backend_of(out).permute(in[0], perm, out[0]); },
+         .reference = [&](const Arrays& in) { return Arrays{reference::permute(in[0], perm)}; },
+         .dtypes = kAll});
   }
 }
 
@@ -55,17 +55,19 @@ TEST_CASE("copy_range copies or adds a part of one dimension") {
                       {{0, 3}, {0, 5}, 0, 1, 1, 3}, {{40, 300}, {40, 400}, 7, 99, 1, 250}};
   for (const Row& r : rows) {
     for (const WriteMode mode : {WriteMode::store, WriteMode::add}) {
-      expect_parity(
-          {.name = join_text("copy_range ", r.x, " to ", r.y, " dim ", r.dim),
-           .inputs = {random_input(r.x, 0, 9)},
-           .outputs = {{r.y, {}, integer_array(r.y, 0, 50, 8)}},
-           .call = [&](auto& in, auto& out,
-                       WriteMode) { cpu().copy_range(in[0], r.x_begin, out[0], r.y_begin, r.dim, r.n, mode); },
-           .reference =
-               [&](const Arrays& in) {
-                 return Arrays{reference::copy_range(in[0], r.x_begin, in[1], r.y_begin, r.dim, r.n, mode)};
-               },
-           .dtypes = kAll});
+      expect_parity_everywhere({.name = join_text("copy_range ", r.x, " to ", r.y, " dim ", r.dim),
+                                .inputs = {random_input(r.x, 0, 9)},
+                                .outputs = {{r.y, {}, integer_array(r.y, 0, 50, 8)}},
+                                .call =
+                                    [&](auto& in, auto& out, WriteMode) {
+                                      backend_of(out).copy_range(in[0], r.x_begin, out[0], r.y_begin, r.dim, r.n, mode);
+                                    },
+                                .reference =
+                                    [&](const Arrays& in) {
+                                      return Arrays{
+                                          reference::copy_range(in[0], r.x_begin, in[1], r.y_begin, r.dim, r.n, mode)};
+                                    },
+                                .dtypes = kAll});
     }
   }
 }
@@ -77,19 +79,21 @@ TEST_CASE("index_select and index_add take repeated rows") {
     dims[0] = n;
     const Shape rows(dims);
     const ParityInput index = integer_input({n}, DType::i64, 0, shape[0] - 1);
-    expect_parity({.name = join_text("index_select ", shape, " to ", rows),
-                   .inputs = {random_input(shape, 0, 9), index},
-                   .outputs = {{rows}},
-                   .call = [&](auto& in, auto& out, WriteMode) { cpu().index_select(in[0], in[1], out[0]); },
-                   .reference = [&](const Arrays& in) { return Arrays{reference::index_select(in[0], in[1])}; },
-                   .dtypes = kAll});
+    expect_parity_everywhere(
+        {.name = join_text("index_select ", shape, " to ", rows),
+         .inputs = {random_input(shape, 0, 9), index},
+         .outputs = {{rows}},
+         .call = [&](auto& in, auto& out, WriteMode) { backend_of(out).index_select(in[0], in[1], out[0]); },
+         .reference = [&](const Arrays& in) { return Arrays{reference::index_select(in[0], in[1])}; },
+         .dtypes = kAll});
     // Whole numbers: sums of bf16 and u8 are exact.
-    expect_parity({.name = join_text("index_add ", rows, " to ", shape),
-                   .inputs = {exact_input(integer_array(rows, 0, 3, 6)), index},
-                   .outputs = {{shape, {}, integer_array(shape, 0, 9, 7)}},
-                   .call = [&](auto& in, auto& out, WriteMode) { cpu().index_add(in[0], in[1], out[0]); },
-                   .reference = [&](const Arrays& in) { return Arrays{reference::index_add(in[0], in[1], in[2])}; },
-                   .dtypes = kAll});
+    expect_parity_everywhere(
+        {.name = join_text("index_add ", rows, " to ", shape),
+         .inputs = {exact_input(integer_array(rows, 0, 3, 6)), index},
+         .outputs = {{shape, {}, integer_array(shape, 0, 9, 7)}},
+         .call = [&](auto& in, auto& out, WriteMode) { backend_of(out).index_add(in[0], in[1], out[0]); },
+         .reference = [&](const Arrays& in) { return Arrays{reference::index_add(in[0], in[1], in[2])}; },
+         .dtypes = kAll});
   }
 }
 
@@ -106,17 +110,18 @@ TEST_CASE("gather and scatter_add follow the index along one dimension") {
     dims[static_cast<std::size_t>(r.dim)] = r.n;
     const Shape y(dims);
     const ParityInput index = integer_input(y, DType::i64, 0, r.x[r.dim] - 1);
-    expect_parity({.name = join_text("gather ", r.x, " dim ", r.dim),
-                   .inputs = {random_input(r.x, 0, 9), index},
-                   .outputs = {{y}},
-                   .call = [&](auto& in, auto& out, WriteMode) { cpu().gather(in[0], r.dim, in[1], out[0]); },
-                   .reference = [&](const Arrays& in) { return Arrays{reference::gather(in[0], r.dim, in[1])}; },
-                   .dtypes = kAll});
-    expect_parity(
+    expect_parity_everywhere(
+        {.name = join_text("gather ", r.x, " dim ", r.dim),
+         .inputs = {random_input(r.x, 0, 9), index},
+         .outputs = {{y}},
+         .call = [&](auto& in, auto& out, WriteMode) { backend_of(out).gather(in[0], r.dim, in[1], out[0]); },
+         .reference = [&](const Arrays& in) { return Arrays{reference::gather(in[0], r.dim, in[1])}; },
+         .dtypes = kAll});
+    expect_parity_everywhere(
         {.name = join_text("scatter_add to ", r.x, " dim ", r.dim),
          .inputs = {exact_input(integer_array(y, 0, 3, 6)), index},
          .outputs = {{r.x, {}, integer_array(r.x, 0, 9, 7)}},
-         .call = [&](auto& in, auto& out, WriteMode) { cpu().scatter_add(in[0], r.dim, in[1], out[0]); },
+         .call = [&](auto& in, auto& out, WriteMode) { backend_of(out).scatter_add(in[0], r.dim, in[1], out[0]); },
          .reference = [&](const Arrays& in) { return Arrays{reference::scatter_add(in[0], r.dim, in[1], in[2])}; },
          .dtypes = kAll});
   }
