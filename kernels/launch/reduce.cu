@@ -144,13 +144,6 @@ void reduce(Joining joining, const T* x, const MiddleDim& dim, const ReduceOutpu
 }
 
 template <class T>
-void column_sums(const T* dy, std::int64_t rows, std::int64_t channels, T* db, bool add, void* scratch,
-                 cudaStream_t stream) {
-  constexpr ElementType type = std::is_same_v<T, float> ? ElementType::f32 : ElementType::bf16;
-  reduce(Joining::sum, dy, {1, rows, channels}, {.y = db, .type = type, .add = add}, scratch, stream);
-}
-
-template <class T>
 void argmax(const T* x, const MiddleDim& dim, std::int64_t* y, cudaStream_t stream) {
   const std::int64_t results = dim.outer * dim.inner;
   if (results == 0) return;
@@ -169,7 +162,5 @@ template void reduce(Joining, const float*, const MiddleDim&, const ReduceOutput
 template void reduce(Joining, const double*, const MiddleDim&, const ReduceOutput&, void*, cudaStream_t);
 template void reduce(Joining, const __nv_bfloat16*, const MiddleDim&, const ReduceOutput&, void*, cudaStream_t);
 template void reduce(Joining, const std::int64_t*, const MiddleDim&, const ReduceOutput&, void*, cudaStream_t);
-template void column_sums(const float*, std::int64_t, std::int64_t, float*, bool, void*, cudaStream_t);
-template void column_sums(const __nv_bfloat16*, std::int64_t, std::int64_t, __nv_bfloat16*, bool, void*, cudaStream_t);
 
 }  // namespace heddle::cuda

@@ -33,12 +33,6 @@ template <class T>
 void reduce(Joining joining, const T* x, const MiddleDim& dim, const ReduceOutput& output, void* scratch,
             cudaStream_t stream);
 
-// db[c] (=|+=) sum over r of dy[r * channels + c]: the gradient of a bias. T: float, __nv_bfloat16. scratch:
-// reduce_scratch_nbytes({1, rows, channels}).
-template <class T>
-void column_sums(const T* dy, std::int64_t rows, std::int64_t channels, T* db, bool add, void* scratch,
-                 cudaStream_t stream);
-
 // y (outer, inner): index along n of the first largest element of x; a NaN counts as largest. n >= 1. T: float,
 // __nv_bfloat16, std::int32_t, std::int64_t, std::uint8_t.
 template <class T>
