@@ -20,9 +20,10 @@ bool is_aligned(const T* pointer, std::size_t nbytes) {
 // `count` elements in packs of n (0: none), in the arrays of the pointers; a null pointer is no array.
 template <class... Ts>
 Walk walk(std::int64_t count, int n, const Ts*... pointers) {
+  if (n == 0) return {0, cover(count)};
   const bool aligned =
       (is_aligned(pointers, std::min<std::size_t>(16, sizeof(Ts) * static_cast<std::size_t>(n))) && ...);
-  const std::int64_t packs = aligned && n > 0 ? count / n : 0;
+  const std::int64_t packs = aligned ? count / n : 0;
   return {packs, cover(packs + (count - packs * n))};
 }
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "engine/backend/backend.h"
-#include "tests/reference/reference.h"
+#include "reference/reference.h"
 #include "tests/support/catch.h"
 #include "tests/support/devices.h"
 #include "tests/support/parity.h"
