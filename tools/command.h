@@ -35,6 +35,7 @@ const std::vector<Command>& command_list();
 int run_train(CommandContext& context);
 int run_eval(CommandContext& context);
 int run_predict(CommandContext& context);
+int run_bench(CommandContext& context);
 int run_doctor(CommandContext& context);
 int run_data(CommandContext& context);
 

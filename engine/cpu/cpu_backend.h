@@ -5,7 +5,7 @@
 
 namespace heddle::cpu {
 
-class CpuBackend final : public Backend {
+class CpuBackend : public Backend {
  public:
   Device device() const noexcept override { return Device::cpu(); }
   std::string description() const override;

@@ -38,6 +38,12 @@ struct DeviceProperties {
   std::string capability;  // of a GPU: "9.0"
   std::size_t memory_nbytes = 0;
   int multiprocessors = 0;
+  // What a GPU can do at most: to and from its memory, and in multiply-adds (two operations each; bf16: on tensor
+  // cores). 0: unknown.
+  double bytes_per_second = 0;
+  double f32_flops_per_second = 0;
+  double bf16_flops_per_second = 0;
+  std::size_t cache_nbytes = 0;  // of the largest cache
   // Name and version of driver and libraries.
   std::vector<std::pair<std::string, std::string>> versions;
 };

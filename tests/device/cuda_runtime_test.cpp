@@ -38,6 +38,11 @@ TEST_CASE("a simulated GPU says so, and reports what it is") {
   CHECK(properties.capability == "9.0");
   CHECK(properties.memory_nbytes > 0);
   CHECK(properties.versions.size() == 2);
+  // The clocks, the bus and the units of an H100: 3.35 TB/s, and 128 multiply-adds a cycle of each multiprocessor.
+  CHECK(properties.bytes_per_second == Approx(3.35e12).epsilon(0.01));
+  CHECK(properties.f32_flops_per_second == Approx(2 * 1.755e9 * properties.multiprocessors * 128));
+  CHECK(properties.bf16_flops_per_second == Approx(16 * properties.f32_flops_per_second));
+  CHECK(properties.cache_nbytes > 0);
 }
 
 TEST_CASE("the default stream is one for all threads, and streams that were given back are handed out again") {

@@ -55,6 +55,22 @@ class CheckLayersTest(unittest.TestCase):
         self.expect({"engine/core/error.cpp": '#include "engine/core/error.h"\n#include "engine/tensor/tensor.h"\n'},
                     "engine/core/error.cpp:2:", "engine/core includes engine/tensor/tensor.h", "nothing else")
 
+    def test_a_folder_in_tools_is_a_part_of_tools(self):
+        self.assertEqual(self.violations({
+            "tools/bench/meson.build": "sources = files('sizes.cpp')\n",
+            "tools/bench/sizes.cpp": '#include "tools/usage_error.h"\n#include "models/model_list.h"\n',
+            "tools/usage_error.h": "#pragma once\n"}), [])
+        self.expect({"models/lenet.cpp": '#include "tools/bench/sizes.h"\n',
+                     "tools/bench/sizes.h": "#pragma once\n"}, "models/lenet.cpp:1:", "models includes tools/bench/sizes.h")
+
+    def test_the_reference_knows_the_primitives_only_and_the_engine_does_not_know_it(self):
+        reference = {"reference/meson.build": "sources = files('conv2d.cpp')\n", "reference/conv2d.h": "#pragma once\n"}
+        self.expect({**reference, "reference/conv2d.cpp": '#include "models/model_list.h"\n'},
+                    "reference/conv2d.cpp:1:", "reference includes models/model_list.h")
+        self.expect({"reference/conv2d.h": "#pragma once\n",
+                     "engine/tensor/tensor.cpp": '#include "reference/conv2d.h"\n'},
+                    "engine/tensor/tensor.cpp:1:", "engine/tensor includes reference/conv2d.h")
+
     def test_the_engine_must_not_include_models(self):
         self.expect({"engine/tensor/tensor.cpp": '#include "models/model_list.h"\n'},
                     "engine/tensor/tensor.cpp:1:", "engine/tensor includes models/model_list.h")

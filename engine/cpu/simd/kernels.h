@@ -56,4 +56,6 @@ std::int64_t count_nonfinite(const float* x, std::int64_t n);
 std::int64_t sgd_step(const SgdStep& args, Range values);
 std::int64_t adam_step(const AdamStep& args, Range values);
 
+std::int64_t multiply_add_chains(std::int64_t rounds, float* out);
+
 }  // namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE

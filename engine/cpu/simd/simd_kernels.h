@@ -278,6 +278,10 @@ struct SimdKernels {
   // Both return how many weights would not have been finite: those, and their state, stay as they are.
   std::int64_t (*sgd_step)(const SgdStep&, Range values) = nullptr;
   std::int64_t (*adam_step)(const AdamStep&, Range values) = nullptr;
+
+  // Nothing but multiply-adds in registers, `rounds` times, for reports of what a core can do at most. Returns the
+  // number of floating-point operations; *out gets a result that depends on all of them.
+  std::int64_t (*multiply_add_chains)(std::int64_t rounds, float* out) = nullptr;
 };
 
 // The table for this machine: the best instruction set it has, or the one that the environment variable HEDDLE_SIMD

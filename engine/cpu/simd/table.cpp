@@ -53,6 +53,7 @@ const SimdKernels kTable = {
     .count_nonfinite = count_nonfinite,
     .sgd_step = sgd_step,
     .adam_step = adam_step,
+    .multiply_add_chains = multiply_add_chains,
 };
 
 }  // namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE

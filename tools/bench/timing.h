@@ -1,0 +1,43 @@
+// Time of a call, with the operands in the caches (warm) and outside of them (cold). Only finished work counts: on a
+// device that works on its own the clock stops when the device is done.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "engine/tensor/tensor.h"
+
+namespace heddle::tools::bench {
+
+// Seconds of one call, over all repeats.
+struct Timing {
+  double median = 0, min = 0, max = 0;
+  double spread = 0;       // (third quartile - first quartile) / median
+  int repeats = 0;         // times that the clock was read
+  std::int64_t calls = 0;  // calls between two readings; one repeat counts as their mean
+};
+
+// Throws: InvalidArgument if there are none.
+Timing summarize(std::vector<double> seconds, std::int64_t calls);
+
+class Timer {
+ public:
+  // cache_nbytes: size of the device's largest cache; cold runs are preceded by touching more memory than that.
+  Timer(Device device, double cache_nbytes);
+  // After a warm-up of at least three calls and 20 ms, so that plans, clocks and caches are settled. Calls are timed in
+  // groups that take a millisecond.
+  Timing warm(const std::function<void()>& call, int repeats);
+  // One call a repeat, each after the caches were filled with other data.
+  Timing cold(const std::function<void()>& call, int repeats);
+
+ private:
+  double seconds_of(const std::function<void()>& call, std::int64_t calls);
+  void wait();
+  void fill_caches();
+
+  Device device_;
+  Tensor other_;  // the other data
+};
+
+}  // namespace heddle::tools::bench
