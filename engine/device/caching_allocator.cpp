@@ -120,8 +120,8 @@ bool CachingAllocator::grow(Pool& pool, std::size_t nbytes) {
       pool.lifetime == Lifetime::kept ? nbytes : std::max(kMinSegment, stats_.reserved_nbytes / 8);
   std::size_t wanted = std::max(nbytes, ahead);
   std::uint64_t order = next_order_;
-  // Segments that are free and all too small stay as long as the sum is bounded: a step that has used them will look for
-  // them when it is repeated. Then a new one takes their place, as large as they were together.
+  // Segments that are free and all too small stay as long as the sum is bounded: a step that has used them will look
+  // for them when it is repeated. Then a new one takes their place, as large as they were together.
   const std::size_t bound = 2 * std::max(most_in_use_nbytes_, stats_.in_use_nbytes + nbytes) + 2 * kMinSegment;
   if (!keep_segments_ && stats_.reserved_nbytes + wanted > bound) {
     wanted = std::max(wanted, release_segments(&pool, &order));
@@ -223,7 +223,9 @@ std::size_t CachingAllocator::release_segments(const Pool* only, std::uint64_t* 
 
 void CachingAllocator::release_cached() noexcept {
   const std::lock_guard lock(mutex_);
-  if (!keep_segments_) release_segments(nullptr, nullptr);
+  if (keep_segments_) return;
+  release_segments(nullptr, nullptr);
+  most_in_use_nbytes_ = stats_.in_use_nbytes;
 }
 
 void CachingAllocator::set_keep_segments(bool on) {
