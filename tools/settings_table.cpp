@@ -75,8 +75,8 @@ std::vector<Setting> make_table() {
                         "none = images in [0,1]; data = mean 0, deviation 1 over the training images",
                         {"none", "data"}));
 
-  rows.push_back(choice("precision", &S::precision, "of the arithmetic", {"fp32"},
-                        {{"tf32", "this build computes in fp32 only"}, {"bf16", "this build computes in fp32 only"}}));
+  rows.push_back(choice("precision", &S::precision, "of the arithmetic", {"fp32", "tf32"},
+                        {{"bf16", "this build computes in fp32 and tf32 only"}}));
   rows.push_back(changeable(text("device", &S::device, "NAME", "auto, cpu, or cuda[:i,j]")));
   rows.push_back(changeable(choice("kernels", &S::kernels,
                                    "implementations to prefer: the fastest, the vendor libraries', or our own",

@@ -82,12 +82,30 @@ __device__ inline void load_direct_weights(const T* w, const DirectConv& d, int 
   }
 }
 
+// Writes `count` (up to four) sums of neighbouring channels from `channel` on, after bias and ReLU, or the mask.
 template <class T>
-__device__ inline float finish_direct(const DirectConvPointers<T>& p, float sum, int channel, long long place) {
-  if (p.bias != nullptr) sum += widen(p.bias[channel]);
-  if (p.relu != 0 && sum < 0) sum = 0;
-  if (p.relu_mask != nullptr && !(widen(p.relu_mask[place]) > 0)) sum = 0;
-  return p.add != 0 ? widen(p.result[place]) + sum : sum;
+__device__ inline void write_direct(const DirectConvPointers<T>& p, Four sums, int channel, long long place, int count,
+                                    bool wide) {
+  if (p.bias != nullptr) {
+    const Four bias = load_up_to_four(p.bias + channel, count, wide);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums.v[j] += bias.v[j];
+  }
+  if (p.relu != 0) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums.v[j] = sums.v[j] < 0 ? 0.0f : sums.v[j];
+  }
+  if (p.relu_mask != nullptr) {
+    const Four mask = load_up_to_four(p.relu_mask + place, count, wide);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums.v[j] = mask.v[j] > 0 ? sums.v[j] : 0.0f;
+  }
+  if (p.add != 0) {
+    const Four old = load_up_to_four(p.result + place, count, wide);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums.v[j] += old.v[j];
+  }
+  store_up_to_four(p.result + place, sums, count, wide);
 }
 
 // A thread sums kDirectChannels channels of kPositions positions at a time. Grid: bands and images, groups of channels.
@@ -156,12 +174,8 @@ __global__ void __launch_bounds__(256, 2) conv_direct_kernel(DirectConv d, Direc
 #pragma unroll
       for (int j = 0; j < kDirectChannels; j += 4) {
         if (j >= channels) continue;
-        Four four;
-#pragma unroll
-        for (int q = 0; q < 4; ++q) {
-          four.v[q] = j + q < channels ? finish_direct(p, sums[i][j + q], first + j + q, place + j + q) : 0.0f;
-        }
-        store_up_to_four(p.result + place + j, four, channels - j, d.wide_result != 0);
+        write_direct(p, {{sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]}}, first + j, place + j,
+                     channels - j, d.wide_result != 0);
       }
     }
   }

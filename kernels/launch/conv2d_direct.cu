@@ -108,7 +108,8 @@ void run(const char* name, DirectConv d, const device::DirectConvPointers<T>& p,
                           fours_fit(std::int64_t{d.source_w} * d.source_c, p.source)
                       ? 1
                       : 0;
-  d.wide_result = fours_fit(d.result_c, p.result) ? 1 : 0;
+  d.wide_result =
+      fours_fit(d.result_c, p.result) && fours_fit(d.result_c, p.bias) && fours_fit(d.result_c, p.relu_mask) ? 1 : 0;
   const std::int64_t channel_groups = (d.result_c + kDirectChannels - 1) / kDirectChannels;
   const std::int64_t block_positions = std::int64_t{d.images} * d.band_rows * d.result_w;
   const std::int64_t all = std::int64_t{d.batch} * d.result_h * d.result_w * channel_groups;

@@ -1,13 +1,16 @@
 // Convolutions, linear layers and matrix products on a GPU, with the libraries' kernels and with the own ones.
 #include <string>
+#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/backend/kernel_choice.h"
 #include "engine/backend/math_settings.h"
+#include "engine/device/caching_allocator.h"
 #include "engine/device/device_runtime.h"
 #include "tests/support/catch.h"
 #include "tests/support/conv2d_parity.h"
 #include "tests/support/matmul_parity.h"
+#include "tests/support/values.h"
 
 using namespace heddle;
 using namespace heddle::testing;
@@ -85,6 +88,34 @@ TEST_CASE("each choice of kernels runs on kernels of that kind") {
         break;
     }
   });
+}
+
+TEST_CASE("a convolution on a GPU with little memory left runs on a plan with less scratch") {
+  const Device device = Device::cuda(0);
+  if (!is_registered(device)) {
+    WARN("no GPU: nothing checked");
+    return;
+  }
+  const KernelChoiceGuard guard(KernelChoice::vendor);
+  const Tensor x = Tensor::full({8, 28, 28, 16}, 1, DType::f32, device),
+               w = Tensor::full({16, 3, 3, 16}, 1, DType::f32, device);
+  Tensor y = Tensor::empty({8, 26, 26, 16}, DType::f32, device);
+  CachingAllocator& allocator = allocator_for(device);
+  runtime_for(device).synchronize(current_stream(device));
+  allocator.release_cached();
+  // Everything but a few blocks is taken.
+  const Tensor rest = Tensor::empty({std::int64_t{64} << 20}, DType::u8, device);
+  allocator.set_limit(allocator.stats().reserved_nbytes);
+  std::vector<Tensor> taken;
+  try {
+    for (;;) taken.push_back(Tensor::empty({4096}, DType::u8, device));
+  } catch (const OutOfMemory&) {
+  }
+  take_noted_kernel();
+  backend_for(device).conv2d_forward(x, w, Tensor(), {}, false, y);
+  allocator.set_limit(0);
+  CHECK(take_noted_kernel().value().name == "cudnn");
+  CHECK(array_of(y).values == std::vector<double>(static_cast<std::size_t>(y.numel()), 144.0));
 }
 
 TEST_CASE("without scratch memory and with deterministic algorithms only, results on a GPU are the same") {

@@ -74,8 +74,7 @@ TEST_CASE("what this build does not offer is refused, never ignored, and leaves 
   };
   refused({"--ranks", "2"}, "--ranks 2");
   refused({"--sync-bn"}, "--sync-bn");
-  refused({"--precision", "bf16"}, "fp32 only");
-  refused({"--precision", "tf32"}, "fp32 only");
+  refused({"--precision", "bf16"}, "fp32 and tf32 only");
   refused({"--dataset", "folder"}, "not offered");
   refused({"--model", "resnet18"}, "--model is 'resnet18'");
   refused({"--optimizer", "adam", "--momentum", "0.9"}, "no effect");

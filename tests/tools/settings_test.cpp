@@ -56,7 +56,7 @@ TEST_CASE("a value is read from text, and a wrong one is refused with what is al
 TEST_CASE("a mistyped value names the nearest known one, and one that is not offered says so") {
   CHECK(error_of_text("schedule", "cosin").find("did you mean cosine?") != std::string::npos);
   CHECK(error_of_text("model", "lenet-d2").find("did you mean lenet-d2l?") != std::string::npos);
-  CHECK(error_of_text("precision", "bf16").find("fp32 only") != std::string::npos);
+  CHECK(error_of_text("precision", "bf16").find("fp32 and tf32 only") != std::string::npos);
   CHECK(error_of_text("dataset", "folder").find("not offered") != std::string::npos);
 }
 
