@@ -106,8 +106,9 @@ class BlockRunner {
 };
 
 BlockRunner& runner() {
-  static thread_local BlockRunner instance;
-  return instance;
+  // On the heap: a plugin that is loaded at run time finds little room in a thread's static memory.
+  static thread_local const auto instance = std::make_unique<BlockRunner>();
+  return *instance;
 }
 
 void fiber_entry() { runner().worker_main(); }
