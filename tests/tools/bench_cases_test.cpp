@@ -1,4 +1,5 @@
 // The rows of `heddle bench`: what they say a call moves and computes, and that every kernel is right on tiny sizes.
+#include "engine/device/cuda_plugin.h"
 #include "engine/nn/parameter_buffer.h"
 #include "models/model_list.h"
 #include "tests/support/catch.h"
@@ -21,6 +22,13 @@ OpResult check(const std::string& op, const std::string& sizes, RunnerOptions op
   REQUIRE(row != nullptr);
   options.repeats = 0;
   return Runner(backend_for(Device::cpu()), options, {}).run({row, row->sizes.with(sizes, op)});
+}
+
+// The CPU, and the first GPU where there is one, real or simulated.
+std::vector<Device> devices() {
+  std::vector<Device> all{Device::cpu()};
+  if (load_cuda_plugin()) all.push_back(Device::cuda(0));
+  return all;
 }
 
 // The row's own sizes, made small and odd.
@@ -68,22 +76,24 @@ TEST_CASE("operations and bytes are those of the definition") {
   CHECK(nbytes_of(case_of("index_select", "rows=100 columns=8 n=3")) == 3 * (2 * 8 * 4 + 8));
 }
 
-TEST_CASE("every op is right on small sizes, on every kind of kernel and in both dtypes") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    Runner runner(backend_for(Device::cpu()), {.dtype = dtype, .repeats = 0}, {});
-    for (const OpRow& row : op_rows()) {
-      INFO(row.name << " " << tiny(row).text() << " " << name_of(dtype));
-      const OpResult result = runner.run({&row, tiny(row)});
-      CHECK_FALSE(row.summary.empty());
-      if (dtype == DType::bf16 && !result.not_offered.empty()) continue;
-      CHECK(result.not_offered == "");
-      REQUIRE_FALSE(result.kernels.empty());
-      for (const KernelResult& kernel : result.kernels) {
-        INFO(name_of(kernel.source) << " " << kernel.kernel);
-        CHECK(kernel.check.problem == "");
-        CHECK(kernel.check.ok);
-        CHECK(kernel.check.error <= kernel.check.tolerance);
-        CHECK_FALSE(kernel.warm.has_value());
+TEST_CASE("every op is right on small sizes, on every device, kind of kernel and dtype") {
+  for (const Device device : devices()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Runner runner(backend_for(device), {.dtype = dtype, .repeats = 0}, {});
+      for (const OpRow& row : op_rows()) {
+        INFO(device << " " << row.name << " " << tiny(row).text() << " " << name_of(dtype));
+        const OpResult result = runner.run({&row, tiny(row)});
+        CHECK_FALSE(row.summary.empty());
+        if (dtype == DType::bf16 && !result.not_offered.empty()) continue;
+        CHECK(result.not_offered == "");
+        REQUIRE_FALSE(result.kernels.empty());
+        for (const KernelResult& kernel : result.kernels) {
+          INFO(name_of(kernel.source) << " " << kernel.kernel);
+          CHECK(kernel.check.problem == "");
+          CHECK(kernel.check.ok);
+          CHECK(kernel.check.error <= kernel.check.tolerance);
+          CHECK_FALSE(kernel.warm.has_value());
+        }
       }
     }
   }

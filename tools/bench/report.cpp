@@ -65,13 +65,13 @@ std::string format_rate(double per_second, const char* unit) { return with_prefi
 std::vector<std::string> header_lines(const Conditions& c) {
   std::vector<std::string> lines;
   for (const auto& [name, value] : c.machine.items()) {
-    lines.push_back(fmt::format("{:<8} {}", name, value.is_string() ? value.get<std::string>() : value.dump()));
+    lines.push_back(fmt::format("{:<15} {}", name, value.is_string() ? value.get<std::string>() : value.dump()));
   }
-  if (!c.model.empty()) lines.push_back(fmt::format("{:<9}one step of {}, batch {}", "model", c.model, c.batch_size));
+  if (!c.model.empty()) lines.push_back(fmt::format("{:<16}one step of {}, batch {}", "model", c.model, c.batch_size));
   if (!c.timed) return lines;
   const char* const how = c.limits.measured ? "measured in this run" : "from the device's properties";
   lines.push_back(
-      fmt::format("{:<9}memory {}, multiply-adds in {} {} ({})", "limits",
+      fmt::format("{:<16}memory {}, multiply-adds in {} {} ({})", "limits",
                   c.limits.bytes_per_second > 0 ? format_rate(c.limits.bytes_per_second, "B/s") : "unknown",
                   name_of(c.options.dtype),
                   c.limits.flops_per_second > 0 ? format_rate(c.limits.flops_per_second, "flop/s") : "unknown", how));
@@ -87,7 +87,7 @@ std::vector<std::string> result_lines(const OpResult& r) {
   std::vector<std::string> lines = {head};
   for (const KernelResult& kernel : r.kernels) {
     const std::string name =
-        fmt::format("  {}{:<14}", kernel.automatic && r.kernels.size() > 1 ? "*" : " ", kernel_name(kernel));
+        fmt::format("  {}{:<17}", kernel.automatic && r.kernels.size() > 1 ? "*" : " ", kernel_name(kernel));
     if (!kernel.check.ok) {
       lines.push_back(fmt::format("{}WRONG: {}; error {:.2g}, allowed {:.2g}", name, kernel.check.problem,
                                   kernel.check.error, kernel.check.tolerance));
@@ -98,7 +98,7 @@ std::vector<std::string> result_lines(const OpResult& r) {
     for (const auto& [label, speed] : {std::pair{"warm", &kernel.warm}, std::pair{"cold", &kernel.cold}}) {
       if (!*speed) continue;
       line +=
-          fmt::format("\n{:<17}{:<62}{}", "", timing_text(label, (*speed)->timing), speed_text(**speed, r.flops > 0));
+          fmt::format("\n{:<20}{:<62}{}", "", timing_text(label, (*speed)->timing), speed_text(**speed, r.flops > 0));
     }
     lines.push_back(line);
   }
