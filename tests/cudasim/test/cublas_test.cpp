@@ -196,7 +196,7 @@ TEST_CASE("cuBLAS refuses what it documents as wrong") {
   CHECK(call({.lda = 3, .alpha = &one}) == CUBLAS_STATUS_INVALID_VALUE);
   CHECK(call({.ldb = 3, .alpha = &one}) == CUBLAS_STATUS_INVALID_VALUE);
   CHECK(call({.ldc = 3, .alpha = &one}) == CUBLAS_STATUS_INVALID_VALUE);
-  CHECK(call({.transa = static_cast<cublasOperation_t>(9), .alpha = &one}) == CUBLAS_STATUS_INVALID_VALUE);
+  CHECK(call({.transa = CUBLAS_OP_CONJG, .alpha = &one}) == CUBLAS_STATUS_INVALID_VALUE);
   // Nothing to do is no error, whatever the pointers.
   CHECK(cublasSgemm(handle.blas, CUBLAS_OP_N, CUBLAS_OP_N, 0, 4, 4, &one, nullptr, 1, nullptr, 4, &zero, nullptr, 1) ==
         CUBLAS_STATUS_SUCCESS);
