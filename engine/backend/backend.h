@@ -32,7 +32,7 @@ struct CrossEntropyResult {
   WriteMode stats_mode = WriteMode::add;
 };
 
-// The flat buffers of an update, all of n elements.
+// The flat buffers of an update, all of n elements, n a multiple of 4, beginning at multiples of 16 bytes.
 struct UpdateTensors {
   Tensor weights;    // f32
   Tensor gradients;  // f32, sums

@@ -91,7 +91,7 @@ class Run {
   void expect_repeatable(WriteMode mode) const {
     const auto first = call({.mode = mode});
     report("a second call", first == call({.mode = mode}) ? "" : "gives other bits");
-    call({.mode = mode, .shift = 1});
+    if (row_.any_alignment) call({.mode = mode, .shift = 1});
     if (!device_.is_cpu()) return;
     for (const int threads : {1, 2, 3}) {
       const auto other = call({.mode = mode, .threads = threads});

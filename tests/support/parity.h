@@ -47,6 +47,7 @@ struct ParityRow {
   std::function<reference::Arrays(const reference::Arrays& in)> reference;
   bool write_modes = false;      // run also with WriteMode::add: outputs without `initial` are added to
   bool thread_invariant = true;  // the same bits with 1, 2 and 3 threads; else the same within tolerance
+  bool any_alignment = true;     // run also with tensors that begin one element behind an aligned address
   double tolerance = 1;          // factor on the tolerance of the dtype, for long sums
   std::vector<DType> dtypes = {DType::f32, DType::f64};
 };

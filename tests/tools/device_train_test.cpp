@@ -23,7 +23,7 @@ std::string weights_of(const std::string& run) {
 TEST_CASE("two epochs of LeNet on the GPU land where the CPU does") {
   if (!has_gpu()) return;
   const TempFolder folder;
-  write_small_dataset(folder.path(), 1500, 400);
+  write_small_dataset(folder.path(), 400, 200);
   std::vector<std::vector<std::string>> metrics;
   for (const std::string device : {"cpu", "cuda"}) {
     const std::string run = folder / device;
@@ -46,7 +46,7 @@ TEST_CASE("two epochs of LeNet on the GPU land where the CPU does") {
 TEST_CASE("a run on the GPU that was interrupted continues exactly") {
   if (!has_gpu()) return;
   const TempFolder folder;
-  write_small_dataset(folder.path(), 1600, 40);
+  write_small_dataset(folder.path(), 200, 20);
   const auto arguments = [&](const std::string& out) {
     return small_training(
         folder.path(), folder / out,

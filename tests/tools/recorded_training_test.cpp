@@ -58,8 +58,9 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 }  // namespace
 
 TEST_CASE("a step of LeNet is one graph of at most 23 kernels, with no wait, copy or allocation") {
-  const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 2048, .n_test = 16});
+  const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 200, .n_test = 16});
   tools::Settings settings;
+  settings.batch_size = 16;
   settings.steps_per_launch = 1;
   Training training(settings, data, kGpu);
   training.trainer.start_epoch();
@@ -82,9 +83,9 @@ TEST_CASE("a step of LeNet is one graph of at most 23 kernels, with no wait, cop
 }
 
 TEST_CASE("steps on a GPU are those of the CPU, however they are launched") {
-  const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 500, .n_test = 100});
+  const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 90, .n_test = 20});
   tools::Settings settings;
-  settings.batch_size = 64;
+  settings.batch_size = 20;
   settings.momentum = 0.9;
   settings.schedule = "cosine";
   settings.augment = "crop-flip";
@@ -104,12 +105,12 @@ TEST_CASE("steps on a GPU are those of the CPU, however they are launched") {
       }
       CHECK(distance(gpu.weights(), cpu.weights()) < 1e-4);
       const data::RunningMetrics& mine = gpu.trainer.sums().metrics;
-      CHECK(mine.samples() == 500);
+      CHECK(mine.samples() == 90);
       CHECK(mine.loss() == Approx(cpu.trainer.sums().metrics.loss()).epsilon(1e-4));
       CHECK(gpu.trainer.learning_rate() == cpu.trainer.learning_rate());
       const tools::Evaluation on_gpu = tools::evaluate(*gpu.model, gpu.test, {});
       const tools::Evaluation on_cpu = tools::evaluate(*cpu.model, cpu.test, {});
-      CHECK(on_gpu.confusion.total() == 100);
+      CHECK(on_gpu.confusion.total() == 20);
       CHECK(on_gpu.metrics.loss() == Approx(on_cpu.metrics.loss()).epsilon(1e-3));
       gpu.trainer.finish_epoch();
       cpu.trainer.finish_epoch();
@@ -124,9 +125,9 @@ TEST_CASE("steps on a GPU are those of the CPU, however they are launched") {
 }
 
 TEST_CASE("a gradient that is not finite halts a GPU before the host knows, and the weights stay finite") {
-  const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 2000, .n_test = 16});
+  const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 800, .n_test = 16});
   tools::Settings settings;
-  settings.batch_size = 20;
+  settings.batch_size = 8;
   settings.lr = 1e30;
   Training training(settings, data, kGpu);
   training.trainer.start_epoch();
