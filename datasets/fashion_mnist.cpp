@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "datasets/idx_file.h"
@@ -155,8 +156,13 @@ std::string fashion_mnist_cache_folder() {
 std::vector<std::string> fashion_mnist_places() {
   std::vector<std::string> places;
   if (const std::string data = environment("HEDDLE_DATA"); !data.empty()) {
-    places.push_back(data);
-    places.push_back(data + "/fashion-mnist");
+    // Not passed over: whoever sets it does not expect data from elsewhere.
+    if (const int error = stat_error(data + "/."); error != 0) {
+      throw IoError(data, "the environment variable HEDDLE_DATA names it, but it is no folder: " + errno_text(error));
+    }
+    const std::string folder = std::filesystem::absolute(data).string();
+    places.push_back(folder);
+    places.push_back(folder + "/fashion-mnist");
   }
   places.push_back(fashion_mnist_cache_folder());
   places.push_back(kDebianFolder);

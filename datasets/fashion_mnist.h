@@ -41,7 +41,7 @@ struct IdxFileSet {
 std::string fashion_mnist_cache_folder();
 
 // The folders that are searched when none is given: $HEDDLE_DATA, $HEDDLE_DATA/fashion-mnist, the cache folder, and the
-// folder of Debian's package dataset-fashion-mnist.
+// folder of Debian's package dataset-fashion-mnist. Throws: IoError if $HEDDLE_DATA is set and no folder.
 std::vector<std::string> fashion_mnist_places();
 
 // Finds the four files, with or without ".gz". With a folder given only that one is looked at; otherwise the first of

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <utility>
@@ -164,10 +165,16 @@ std::vector<std::string> fashion_mnist_mirrors() {
 
 std::vector<FetchedFile> fetch_fashion_mnist(const FetchOptions& options) {
   const std::string folder = options.folder.empty() ? fashion_mnist_cache_folder() : options.folder;
+  std::vector<FetchedFile> fetched;
+  // A complete folder may be read-only.
+  const std::vector<VerifiedFile> present = verify_fashion_mnist(folder, options.files);
+  if (std::all_of(present.begin(), present.end(), [](const VerifiedFile& file) { return file.ok; })) {
+    for (const VerifiedFile& file : present) fetched.push_back({file.path, ""});
+    return fetched;
+  }
   create_folders(folder);
   const FolderLock lock(folder, options);
   Fetcher fetcher(options, folder);
-  std::vector<FetchedFile> fetched;
   for (const KnownFile& known : options.files) fetched.push_back(fetcher.fetch(known));
   return fetched;
 }

@@ -42,7 +42,8 @@ struct ParsedArguments {
   }
 };
 
-// Parses the arguments that follow the subcommand's name. Throws: UsageError, with the nearest flag for unknown ones.
+// Parses the arguments that follow the subcommand's name. Throws: UsageError for an unknown flag (with the nearest),
+// one without its value or with an empty one, and one that is given twice.
 ParsedArguments parse_arguments(const CommandSpec& spec, const std::vector<std::string>& arguments);
 
 std::string help_text(const CommandSpec& spec);

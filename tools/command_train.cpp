@@ -93,6 +93,11 @@ int finish(const TrainOptions& options, Trainer& trainer, RunFolder& folder, Jso
 bool report_if_finished(const TrainOptions& options, const Trainer& trainer, Console& out) {
   const checkpoint::TrainingState& state = trainer.state();
   if (state.epoch < options.settings.epochs) return false;
+  if (state.epoch > options.settings.epochs) {
+    throw UsageError(fmt::format(
+        "--epochs {}: the run has {} finished epochs already; to train on give a number above {}, or leave it out",
+        options.settings.epochs, state.epoch, state.epoch));
+  }
   out.line(
       fmt::format("the run is finished: {} of {} epochs are done, best test accuracy {:.2f}% in epoch {}; "
                   "--epochs N with a larger N trains on",
@@ -126,8 +131,9 @@ int train(TrainOptions& options, CommandContext& context) {
   }
 
   const bool resumes = options.resumed.has_value();
-  if (!resumes && options.out.empty()) options.out = new_run_path(options.settings.model, options.settings.dataset);
-  RunFolder folder = resumes ? std::move(*options.resumed) : RunFolder::create(options.out);
+  RunFolder folder = resumes               ? std::move(*options.resumed)
+                     : options.out.empty() ? RunFolder::create_named(options.settings.model, options.settings.dataset)
+                                           : RunFolder::create(options.out);
   CheckpointStore checkpoints(folder.checkpoints_path(), options.settings, description);
   std::string announcement = "run      " + folder.path();
   if (resumes) {
@@ -169,6 +175,8 @@ int run_train(CommandContext& context) {
     return exit_code::kDone;
   }
   TrainOptions options = read_train_options(arguments);
+  // Before seconds are spent on the data.
+  if (!options.resumed) RunFolder::check_new(options.out.empty() ? "runs/new" : options.out);
   return train(options, context);
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "engine/core/file.h"
 #include "tools/presets.h"
 #include "tools/suggest.h"
@@ -49,12 +51,14 @@ void apply_json(Settings& settings, const Json& object, const std::string& where
       if (!object["preset"].is_string()) throw UsageError("'preset' is not a text");
       apply_preset(settings, object["preset"].get<std::string>());
     }
+    std::set<std::string> seen;
     for (const auto& [key, json] : object.items()) {
       if (key == "preset") continue;
       const Setting* const row = find_setting(key);
       if (row == nullptr) {
         throw UsageError(fmt::format("unknown setting '{}'{}", key, did_you_mean(key, setting_names())));
       }
+      if (!seen.insert(row->name).second) throw UsageError(fmt::format("'{}' is there with '-' and with '_'", key));
       set_value(settings, *row, value_of(json, key));
     }
   } catch (const UsageError& error) {
@@ -64,8 +68,18 @@ void apply_json(Settings& settings, const Json& object, const std::string& where
 
 Json read_json_file(const std::string& path) {
   const std::string text = read_file(path, kMaxConfigNbytes);
+  // The library keeps the last of two values under one key. Keys of the objects that are open now:
+  std::vector<std::set<std::string>> open_objects;
+  const auto refuse_twice = [&](int, Json::parse_event_t event, const Json& parsed) {
+    if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
+    if (event == Json::parse_event_t::object_end) open_objects.pop_back();
+    if (event == Json::parse_event_t::key && !open_objects.back().insert(parsed.get<std::string>()).second) {
+      throw UsageError(fmt::format("{}: '{}' is there twice; which one counts?", path, parsed.get<std::string>()));
+    }
+    return true;
+  };
   try {
-    return Json::parse(text);
+    return Json::parse(text, refuse_twice);
   } catch (const Json::parse_error& error) {
     throw UsageError(fmt::format("{} is not valid JSON: {}", path, line_and_column(text, error.byte)));
   } catch (const Json::exception& error) {

@@ -1,9 +1,10 @@
-// SIGINT and SIGTERM as a request to stop: the first one is remembered, a second one ends the process at once.
+// SIGINT, SIGTERM and SIGHUP (a closed terminal) as a request to stop: the first one is remembered, a second one ends
+// the process at once. A signal that the parent told this process to ignore stays ignored.
 #pragma once
 
 namespace heddle::tools {
 
-// Replaces the handling of both signals while it lives. One at a time in a process.
+// Replaces the handling of these signals while it lives. One at a time in a process.
 class InterruptWatch {
  public:
   InterruptWatch();
@@ -14,7 +15,7 @@ class InterruptWatch {
   // Number of the first signal since construction; 0 if none came.
   int signal() const noexcept;
   bool requested() const noexcept { return signal() != 0; }
-  // "SIGINT" or "SIGTERM".
+  // "SIGINT", "SIGTERM" or "SIGHUP".
   const char* signal_name() const noexcept;
   // What a shell reports for a process ended by the signal: 128 + its number.
   int exit_code() const noexcept { return 128 + signal(); }

@@ -30,5 +30,11 @@ if [[ " $* " != *" --data-dir"* && " $* " != *" --dataset"* && -z ${HEDDLE_DATA:
   fi
 fi
 
-say "training: heddle train --model lenet --preset seed $*"
-exec "$heddle" train --model lenet --preset seed "$@"
+# Each flag may be given once, so the defaults are only for what the caller leaves open.
+arguments=("$@")
+if [[ " $* " != *" --resume"* ]]; then
+  [[ " $* " == *" --preset"* || " $* " == *" --config"* ]] || arguments=(--preset seed "${arguments[@]}")
+  [[ " $* " == *" --model"* || " $* " == *" --config"* ]] || arguments=(--model lenet "${arguments[@]}")
+fi
+say "training: heddle train ${arguments[*]}"
+exec "$heddle" train "${arguments[@]}"

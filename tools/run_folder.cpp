@@ -4,14 +4,17 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "tools/config_file.h"
+#include "tools/system_info.h"
 #include "tools/usage_error.h"
 
 namespace heddle::tools {
@@ -40,20 +43,53 @@ bool exists(const std::string& path) {
 
 }  // namespace
 
+void RunFolder::check_new(const std::string& path) {
+  RunFolder(path).refuse_run();
+  // Whatever speaks against a folder (names that are too long, links to nowhere, permissions) shows when it is made.
+  std::vector<std::string> made;
+  for (std::filesystem::path part(path); !part.empty() && !exists(part.string()); part = part.parent_path()) {
+    made.push_back(part.string());
+  }
+  std::string reason;
+  try {
+    create_folders(path);
+    reason = why_not_writable(path);
+  } catch (const IoError& error) {
+    reason = std::string(error.what()).substr(path.size() + 2);  // without the path
+  }
+  for (const std::string& part : made) ::rmdir(part.c_str());
+  if (!reason.empty()) throw IoError(path, "no run can be written there: " + reason);
+}
+
 RunFolder RunFolder::create(const std::string& path) {
   RunFolder folder(path);
-  for (const char* name : {kDescription, kMetrics, "checkpoints"}) {
-    if (exists(folder.file(name))) {
-      throw UsageError(
-          fmt::format("--out {0}: the folder holds a run already ({1}); continue it with --resume {0}, or "
-                      "choose another folder",
-                      path, name));
-    }
-  }
-  create_folders(folder.checkpoints_path());
+  create_folders(path);
   folder.lock();
+  // Under the lock: another process may just have finished a run there.
+  folder.refuse_run();
+  create_folders(folder.checkpoints_path());
   folder.open_metrics();
   return folder;
+}
+
+RunFolder RunFolder::create_named(const std::string& model, const std::string& dataset) {
+  const std::string parent = "runs";
+  const std::string base =
+      fmt::format("{}/{}-{}-{:%Y%m%d-%H%M%S}", parent, model, dataset, fmt::localtime(std::time(nullptr)));
+  create_folders(parent);
+  std::string path = base;
+  // Two runs may begin within a second: whoever makes the folder has the name.
+  for (int i = 2; ::mkdir(path.c_str(), 0777) != 0; ++i) {
+    const int error = errno;
+    if (error == EEXIST) {
+      path = fmt::format("{}-{}", base, i);
+    } else if (error == ENOENT) {
+      create_folders(parent);  // another process tried it out and took it away again
+    } else {
+      throw IoError(path, "cannot be created as a folder: " + errno_text(error));
+    }
+  }
+  return create(path);
 }
 
 RunFolder RunFolder::open(const std::string& path) {
@@ -67,6 +103,20 @@ RunFolder RunFolder::open(const std::string& path) {
   return folder;
 }
 
+// What a process left that was killed before it had described its run is no run: nothing could continue it.
+void RunFolder::refuse_run() const {
+  std::error_code ignored;
+  const char* found = nullptr;
+  if (exists(file(kDescription))) found = kDescription;
+  if (std::filesystem::file_size(file(kMetrics), ignored) > 0 && !ignored) found = kMetrics;
+  if (!std::filesystem::is_empty(checkpoints_path(), ignored) && !ignored) found = "checkpoints";
+  if (found == nullptr) return;
+  throw UsageError(
+      fmt::format("--out {0}: the folder holds a run already ({1}); continue it with --resume {0}, or "
+                  "choose another folder",
+                  path_, found));
+}
+
 void RunFolder::lock() {
   lock_ = FileHandle(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock_) throw IoError(path_, errno_text(errno));
@@ -74,6 +124,8 @@ void RunFolder::lock() {
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw IoError(path_, "another process is writing this run");
   }
+  // Of a process that was killed while it wrote the description.
+  remove_stale_temp_files(path_);
 }
 
 void RunFolder::open_metrics() {
@@ -106,14 +158,6 @@ void RunFolder::drop_metrics_after(std::int64_t epoch) {
   if (kept == text) return;
   write_file_atomically(file(kMetrics), kept);
   open_metrics();
-}
-
-std::string new_run_path(const std::string& model, const std::string& dataset) {
-  const std::string base =
-      fmt::format("runs/{}-{}-{:%Y%m%d-%H%M%S}", model, dataset, fmt::localtime(std::time(nullptr)));
-  std::string path = base;
-  for (int i = 2; exists(path); ++i) path = fmt::format("{}-{}", base, i);
-  return path;
 }
 
 }  // namespace heddle::tools

@@ -12,9 +12,13 @@ namespace heddle::tools {
 // Holds a lock while it lives, so that two processes cannot write one run.
 class RunFolder {
  public:
+  // Finds out whether create() would work, by making the folder and removing it again. Throws: as create().
+  static void check_new(const std::string& path);
   // Makes the folder (and those above it). An existing one must hold no run. Throws: IoError; UsageError if it holds a
   // run.
   static RunFolder create(const std::string& path);
+  // The same for "runs/lenet-fashion-mnist-20260131-101500", with a number behind it if that exists.
+  static RunFolder create_named(const std::string& model, const std::string& dataset);
   // Opens the folder of an earlier run. Throws: IoError; UsageError if it holds no run.
   static RunFolder open(const std::string& path);
 
@@ -34,6 +38,8 @@ class RunFolder {
  private:
   explicit RunFolder(std::string path) : path_(std::move(path)) {}
   std::string file(const char* name) const { return path_ + "/" + name; }
+  // Throws: UsageError if the folder holds a run.
+  void refuse_run() const;
   void lock();
   void open_metrics();
 
@@ -41,8 +47,5 @@ class RunFolder {
   FileHandle lock_;
   FileHandle metrics_;
 };
-
-// "runs/lenet-fashion-mnist-20260131-101500", with a number behind it if that exists.
-std::string new_run_path(const std::string& model, const std::string& dataset);
 
 }  // namespace heddle::tools

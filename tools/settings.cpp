@@ -99,8 +99,12 @@ void set_value(Settings& settings, const Setting& row, const SettingValue& value
     settings.** flag = std::get<bool>(value);
   } else if (const auto* whole = std::get_if<std::int64_t Settings::*>(&row.field)) {
     if (!std::holds_alternative<std::int64_t>(value)) refuse(row, to_text(value), range_text(row));
-    check_range(row, static_cast<double>(std::get<std::int64_t>(value)), to_text(value));
-    settings.** whole = std::get<std::int64_t>(value);
+    const std::int64_t n = std::get<std::int64_t>(value);
+    // As integers: 2^53 + 1 as a double would be 2^53.
+    if (n < static_cast<std::int64_t>(row.min) || n > static_cast<std::int64_t>(row.max)) {
+      refuse(row, to_text(value), range_text(row));
+    }
+    settings.** whole = n;
   } else {
     const auto* number = std::get_if<double>(&value);
     const auto* integer = std::get_if<std::int64_t>(&value);

@@ -5,7 +5,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "engine/core/file.h"
 #include "engine/device/cuda_plugin.h"
 
 namespace heddle::tools {
@@ -121,7 +121,13 @@ std::string why_not_writable(const std::string& folder) {
     path = parent.empty() ? "." : parent;
   }
   if (!std::filesystem::is_directory(path, ignored)) return path.string() + " is not a folder";
-  if (::access(path.c_str(), W_OK | X_OK) != 0) return path.string() + ": " + std::strerror(errno);
+  // Permissions tell little: root may write what nobody can (/proc), a disk may be full or mounted read-only.
+  try {
+    AtomicFile((path / "heddle-write-test").string()).write("x");
+  } catch (const IoError& error) {
+    const std::string reason = error.what();
+    return path.string() + reason.substr(error.path().size());
+  }
   return {};
 }
 

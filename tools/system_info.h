@@ -38,7 +38,8 @@ std::string host_name();
 // "1.5 GiB"
 std::string format_nbytes(std::uint64_t nbytes);
 
-// Whether files can be made in a folder, or in the nearest existing one above it; the reason if not.
+// Whether files can be made in a folder, or in the nearest existing one above it: a file is written there and removed.
+// The reason if not, else empty.
 std::string why_not_writable(const std::string& folder);
 
 }  // namespace heddle::tools

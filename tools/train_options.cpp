@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "engine/core/text.h"
 #include "tools/config_file.h"
 #include "tools/presets.h"
@@ -41,6 +43,11 @@ void apply_flags(const ParsedArguments& arguments, Settings& settings) {
   }
 }
 
+// A run can be continued and its model evaluated from another folder than the one it was started in.
+void make_data_dir_absolute(Settings& settings) {
+  if (!settings.data_dir.empty()) settings.data_dir = std::filesystem::absolute(settings.data_dir).string();
+}
+
 TrainOptions read_new_run(const ParsedArguments& arguments) {
   TrainOptions options;
   // The preset depends on the model, so a --model must be known before it.
@@ -49,8 +56,8 @@ TrainOptions read_new_run(const ParsedArguments& arguments) {
   options.preset = arguments.get("preset");
   if (arguments.has("preset")) apply_preset(options.settings, options.preset);
   apply_flags(arguments, options.settings);
+  make_data_dir_absolute(options.settings);
   options.out = arguments.get("out");
-  if (arguments.has("out") && options.out.empty()) throw UsageError("--out is empty; expected a folder");
   return options;
 }
 
@@ -71,6 +78,7 @@ TrainOptions read_resumed_run(const ParsedArguments& arguments) {
   apply_json(options.settings, description["settings"], path + "/run.json");
   Settings wanted = options.settings;
   apply_flags(arguments, wanted);
+  make_data_dir_absolute(wanted);
   std::string contradictions;
   for (const Setting& row : setting_table()) {
     const SettingValue before = get_value(options.settings, row);

@@ -304,7 +304,9 @@ std::uint64_t safetensors_header_nbytes(const std::uint8_t (&length)[8], std::ui
   std::uint64_t nbytes = 0;
   for (int i = 7; i >= 0; --i) nbytes = (nbytes << 8) | length[i];
   if (nbytes > file_nbytes - 8) {
-    throw IoError(path, join_text("header claims ", nbytes, " bytes, but the file has only ", file_nbytes - 8,
+    // The first bytes of another kind of file make a length that no header has.
+    const char* const guess = nbytes > kMaxSafetensorsHeaderNbytes ? "is no safetensors file, or is damaged: " : "";
+    throw IoError(path, join_text(guess, "header claims ", nbytes, " bytes, but the file has only ", file_nbytes - 8,
                                   " after the length"));
   }
   if (nbytes < 2) throw IoError(path, join_text("header claims ", nbytes, " bytes, expected at least 2"));

@@ -279,10 +279,17 @@ void create_folders(const std::string& folder) {
   if (!error && std::filesystem::is_directory(folder, error)) return;
   // Name the first part that is no folder: "a/b/c: Not a directory" does not say which.
   std::string part = folder;
-  for (std::error_code ignored; part != "/" && part != "." && !std::filesystem::exists(part, ignored);) {
+  const auto is_link = [&] {
+    std::error_code ignored;
+    return std::filesystem::is_symlink(part, ignored);
+  };
+  for (std::error_code ignored; part != "/" && part != "." && !std::filesystem::exists(part, ignored) && !is_link();) {
     part = folder_of(part);
   }
-  const std::string reason = error ? error.message() : errno_text(ENOTDIR);
+  std::string reason = error ? error.message() : errno_text(ENOTDIR);
+  if (std::error_code ignored; is_link() && !std::filesystem::exists(part, ignored)) {
+    reason = "it is a symbolic link that leads nowhere";
+  }
   throw IoError(folder, join_text("cannot be created as a folder: ", reason, " (", part, ")"));
 }
 

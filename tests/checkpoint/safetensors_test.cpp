@@ -9,6 +9,7 @@
 #include "engine/checkpoint/safetensors_header.h"
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/contains.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/temp_folder.h"
 
@@ -16,12 +17,6 @@ using namespace heddle;
 using namespace heddle::test;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  INFO(text << "\n  should contain: " << part);
-  CHECK(text.find(part) != std::string::npos);
-  return text.find(part) != std::string::npos;
-}
 
 struct Attack {
   const char* what;

@@ -8,6 +8,7 @@
 #include "datasets/unpacked_reader.h"
 #include "engine/core/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/contains.h"
 #include "tests/support/gzip.h"
 #include "tests/support/temp_folder.h"
 
@@ -16,12 +17,6 @@ using namespace heddle::datasets;
 using namespace heddle::test;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  INFO(text << "\n  should contain: " << part);
-  CHECK(text.find(part) != std::string::npos);
-  return text.find(part) != std::string::npos;
-}
 
 std::string labels(std::uint32_t n, std::uint32_t num_classes = 10) {
   std::string text = idx_header({n});
@@ -170,6 +165,11 @@ TEST_CASE("a folder that is given is the only one looked at") {
 TEST_CASE("without a folder the places are searched in order") {
   const TempFolder folder;
   const Environment data("HEDDLE_DATA", (folder / "data").c_str());
+  CHECK(message_of<IoError>([] { find_fashion_mnist(); }) ==
+        (folder / "data") +
+            ": the environment variable HEDDLE_DATA names it, but it is no folder: No such file or "
+            "directory");
+  std::filesystem::create_directory(folder / "data");
   const Environment cache("XDG_CACHE_HOME", (folder / "cache").c_str());
   const std::vector<std::string> places = fashion_mnist_places();
   REQUIRE(places.size() == 4);

@@ -7,6 +7,7 @@
 #include "engine/core/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/contains.h"
 #include "tests/support/gzip.h"
 #include "tests/support/http_server.h"
 #include "tests/support/temp_folder.h"
@@ -16,12 +17,6 @@ using namespace heddle::datasets;
 using namespace heddle::test;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  INFO(text << "\n  should contain: " << part);
-  CHECK(text.find(part) != std::string::npos);
-  return text.find(part) != std::string::npos;
-}
 
 const std::string kContent = idx_header({40, 28, 28}) + noise_bytes(40 * 784);
 const std::string kPacked = gzip(kContent);
@@ -95,6 +90,8 @@ TEST_CASE("fetch takes unpacked files that are already there") {
   put_file(setup.target + "/labels", kSmall);
   setup.options.mirrors.clear();
   CHECK(fetch_fashion_mnist(setup.options)[0].path == setup.target + "/images");
+  // Nothing was written: a package's folder is read-only.
+  CHECK_FALSE(std::filesystem::exists(setup.target + "/.fetch.lock"));
 }
 
 TEST_CASE("fetch continues an interrupted download") {

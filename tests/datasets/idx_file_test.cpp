@@ -9,6 +9,7 @@
 #include "engine/core/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/contains.h"
 #include "tests/support/gzip.h"
 #include "tests/support/temp_folder.h"
 
@@ -45,12 +46,6 @@ std::string refusal(const std::string& content, const std::string& name = "train
   const std::string from_memory = message_of<IoError>([&] { parse_idx(bytes, path, {.rank = rank}); });
   CHECK(from_memory == (text.empty() ? "" : path + ": " + text));
   return text;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  INFO(text << "\n  should contain: " << part);
-  CHECK(text.find(part) != std::string::npos);
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "engine/core/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/contains.h"
 #include "tests/support/png_bytes.h"
 #include "tests/support/temp_folder.h"
 
@@ -21,12 +22,6 @@ Image parse(const std::string& content) { return parse_png(to_bytes(content), "x
 
 std::string refusal(const std::string& content) {
   return message_of<IoError>([&] { parse(content); });
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  INFO(text << "\n  should contain: " << part);
-  CHECK(text.find(part) != std::string::npos);
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

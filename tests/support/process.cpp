@@ -52,8 +52,7 @@ void close_if_open(int& fd) {
     const rlimit limit{static_cast<rlim_t>(options.max_file_nbytes), static_cast<rlim_t>(options.max_file_nbytes)};
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }
-  ::signal(SIGINT, SIG_DFL);
-  ::signal(SIGPIPE, SIG_DFL);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
   if (options.output == OutputKind::closed) {
     ::close(STDOUT_FILENO);
   } else {

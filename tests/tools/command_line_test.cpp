@@ -60,10 +60,37 @@ TEST_CASE("unknown names are refused with the nearest known one") {
   CHECK(contains(error({"doctor", "--fix"}), "unknown flag --fix"));
 }
 
+TEST_CASE("flags without a value, with an empty one, or given twice get one sentence") {
+  const auto error = [](std::vector<std::string> arguments) {
+    const ProcessResult result = heddle(std::move(arguments));
+    CHECK(result.exit_code == 2);
+    CHECK(result.out.empty());
+    return result.err.substr(0, result.err.find('\n'));
+  };
+  CHECK(error({"train", "--epochs"}) == "heddle: --epochs needs a value (N): epochs in all, also when resumed");
+  CHECK(error({"eval", "--checkpoint"}) ==
+        "heddle: --checkpoint needs a value (PATH): folder of a run, or a safetensors file");
+  CHECK(error({"train", "--epochs", "3", "--lr", "1", "--epochs=5"}) ==
+        "heddle: --epochs is given 2 times (3, 5); give it once");
+  CHECK(error({"train", "--nesterov", "--no-nesterov"}) ==
+        "heddle: --nesterov or --no-nesterov is given 2 times; give one of them once");
+  CHECK(error({"train", "--nesterov=maybe"}) == "heddle: --nesterov is 'maybe'; expected true or false");
+  CHECK(error({"train", "--no-nesterov=true"}) ==
+        "heddle: --no-nesterov takes no value; write --nesterov=true or --nesterov=false");
+  CHECK(error({"train", "--out", ""}) == "heddle: --out is empty; expected DIR");
+  CHECK(error({"train", "--data-dir="}) == "heddle: --data-dir is empty; expected DIR");
+  CHECK(error({"predict", "--checkpoint", "x", ""}) == "heddle: an argument of heddle predict is empty");
+  CHECK(error({"train", "--seed", "9007199254740993"}) ==
+        "heddle: --seed is '9007199254740993'; expected a whole number from 0 to 9007199254740992");
+  CHECK(error({"train", "--seed", "99999999999999999999"}) ==
+        "heddle: --seed is '99999999999999999999'; expected a whole number from 0 to 9007199254740992");
+}
+
 TEST_CASE("what this build does not offer is refused, never ignored, and leaves no trace") {
   const TempFolder folder;
   const auto refused = [&](std::vector<std::string> more, const std::string& part) {
-    std::vector<std::string> arguments = {"train", "--dataset", "synthetic", "--out", folder / "run"};
+    std::vector<std::string> arguments = {"train", "--out", folder / "run"};
+    if (more.front() != "--dataset") arguments.insert(arguments.end(), {"--dataset", "synthetic"});
     arguments.insert(arguments.end(), more.begin(), more.end());
     const ProcessResult result = heddle(arguments);
     INFO(result.err);
@@ -79,6 +106,13 @@ TEST_CASE("what this build does not offer is refused, never ignored, and leaves 
   refused({"--model", "resnet18"}, "--model is 'resnet18'");
   refused({"--optimizer", "adam", "--momentum", "0.9"}, "no effect");
   refused({"--data-dir", "/tmp"}, "no effect");
+}
+
+TEST_CASE("the doctor tries to write where it says that one can") {
+  // Root passes every check of permissions there, and still nobody can make a file.
+  const ProcessResult result = heddle({"doctor"}, {.environment = {{"XDG_CACHE_HOME", "/proc/1"}}});
+  CHECK(contains(result.out, "/proc/1/heddle/fashion-mnist (/proc/1: cannot be written"));
+  CHECK(contains(result.out, "heddle data fetch needs a folder that can be written"));
 }
 
 TEST_CASE("the doctor reports on machine, build and data") {

@@ -1,5 +1,6 @@
 #include "tests/tools/program.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 
@@ -30,8 +31,10 @@ void write_small_dataset(const std::string& folder, std::int64_t n_train, std::i
 
 std::vector<std::string> small_training(const std::string& data, const std::string& out,
                                         std::vector<std::string> more) {
-  std::vector<std::string> arguments = {"train",        "--dataset", "idx",  "--data-dir", data,        "--out", out,
-                                        "--batch-size", "32",        "--lr", "0.05",       "--threads", "1"};
+  std::vector<std::string> arguments = {"train", "--dataset", "idx", "--data-dir", data, "--out", out};
+  for (const auto& [flag, value] : {std::pair{"--batch-size", "32"}, {"--lr", "0.05"}, {"--threads", "1"}}) {
+    if (std::find(more.begin(), more.end(), flag) == more.end()) arguments.insert(arguments.end(), {flag, value});
+  }
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }

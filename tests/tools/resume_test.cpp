@@ -77,6 +77,9 @@ TEST_CASE("epochs count in all, and schedules go on where they were") {
   const ProcessResult finished = heddle({"train", "--resume", folder / "whole"});
   CHECK(finished.exit_code == 0);
   CHECK(contains(finished.out, "the run is finished: 5 of 5 epochs"));
+  const ProcessResult fewer = heddle({"train", "--resume", folder / "whole", "--epochs", "3"});
+  CHECK(fewer.exit_code == 2);
+  CHECK(contains(fewer.err, "--epochs 3: the run has 5 finished epochs already; to train on give a number above 5"));
   CHECK(metrics_of(folder / "whole").size() == 5);
 }
 
@@ -123,6 +126,20 @@ TEST_CASE("a broken newest checkpoint is passed over, and lines after the one us
   CHECK(contains(result.err, "step-000000000057.safetensors"));
   CHECK(metrics_of(folder / "cut") == metrics_of(folder / "whole"));
   CHECK(weights_of(folder / "cut") == weights_of(folder / "whole"));
+}
+
+TEST_CASE("data given by a relative path is found again from another folder") {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "data");
+  write_small_dataset(folder / "data", 64, 32);
+  ProcessOptions inside;
+  inside.folder = folder.path();
+  const ProcessResult first = heddle(small_training("data", "run", {"--epochs", "1"}), inside);
+  INFO(first.err);
+  REQUIRE(first.exit_code == 0);
+  CHECK(contains(first.out, folder / "data/train-images-idx3-ubyte"));
+  CHECK(heddle({"train", "--resume", folder / "run", "--epochs", "2"}).exit_code == 0);
+  CHECK(heddle({"eval", "--checkpoint", folder / "run"}).exit_code == 0);
 }
 
 TEST_CASE("two processes cannot write one run") {

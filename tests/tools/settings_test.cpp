@@ -107,6 +107,10 @@ TEST_CASE("a configuration file is checked as flags are") {
   CHECK(error(R"({"nesterov": 1})").find("true or false") != std::string::npos);
   CHECK(error(R"({"lr": 18446744073709551615e300})").find("overflow") != std::string::npos);
   CHECK(error("[1]").find("no JSON object") != std::string::npos);
+  CHECK(error(R"({"epochs": 3, "epochs": 4})") == path + ": 'epochs' is there twice; which one counts?");
+  CHECK(error(R"({"settings": {"lr": 1}, "other": {"lr": 1, "lr": 2}})").find("'lr' is there twice") !=
+        std::string::npos);
+  CHECK(error(R"({"batch-size": 3, "batch_size": 3})") == path + ": 'batch_size' is there with '-' and with '_'");
   CHECK(error("{\n  \"lr\": 0.1,,\n}") == path + " is not valid JSON: line 2, column 13");
   CHECK(error("").find("line 1, column 1") != std::string::npos);
 

@@ -18,10 +18,11 @@ ProcessOptions long_training(const std::string& data, const std::string& out) {
 
 }  // namespace
 
-TEST_CASE("SIGINT and SIGTERM finish the step, save, and give 130 and 143") {
+TEST_CASE("SIGINT, SIGTERM and SIGHUP finish the step, save, and give 130, 143 and 129") {
   const TempFolder folder;
   write_small_dataset(folder.path(), 2000, 200);
-  for (const auto& [number, code, name] : {std::tuple{SIGINT, 130, "SIGINT"}, std::tuple{SIGTERM, 143, "SIGTERM"}}) {
+  for (const auto& [number, code, name] :
+       {std::tuple{SIGINT, 130, "SIGINT"}, std::tuple{SIGTERM, 143, "SIGTERM"}, std::tuple{SIGHUP, 129, "SIGHUP"}}) {
     const std::string run = folder / name;
     Process process(heddle_path(), long_training(folder.path(), run));
     REQUIRE(process.wait_for_output("epoch 2/"));
@@ -32,6 +33,23 @@ TEST_CASE("SIGINT and SIGTERM finish the step, save, and give 130 and 143") {
     CHECK(json_file(run + "/run.json")["result"]["finished"] == false);
     CHECK(heddle({"eval", "--checkpoint", run}).exit_code == 0);
   }
+}
+
+TEST_CASE("under nohup a closed terminal does not end a run") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 2000, 200);
+  std::string command = "trap '' HUP; exec '" + heddle_path() + "'";
+  for (const std::string& argument : long_training(folder.path(), folder / "run").arguments) {
+    command += " '" + argument + "'";
+  }
+  ProcessOptions options;
+  options.arguments = {"-c", command};
+  Process process("/bin/sh", options);
+  REQUIRE(process.wait_for_output("epoch 1/"));
+  process.send_signal(SIGHUP);
+  REQUIRE(process.wait_for_output("epoch 3/"));
+  process.send_signal(SIGTERM);
+  CHECK(process.wait().exit_code == 143);
 }
 
 TEST_CASE("signals at any moment leave a run that can be continued") {
@@ -49,7 +67,8 @@ TEST_CASE("signals at any moment leave a run that can be continued") {
     INFO(result.out);
     INFO(result.err);
     CHECK(result.exit_code == 143);
-    const ProcessResult rest = heddle({"train", "--resume", run, "--epochs", "1"});
+    const std::string one_more = std::to_string(metrics_of(run).size() + 1);
+    const ProcessResult rest = heddle({"train", "--resume", run, "--epochs", one_more});
     INFO(rest.err);
     CHECK(rest.exit_code == 0);
   }

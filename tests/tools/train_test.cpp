@@ -178,6 +178,32 @@ TEST_CASE("an output folder that cannot be used is refused before the first step
   CHECK(contains(again.err, "--resume " + (folder / "run")));
   CHECK(get_file(folder / "run/metrics.jsonl") == before);
 
+  // Refused before the data is looked at, and what was killed before it described its run is in nobody's way.
+  const ProcessResult early = heddle(small_training(folder / "no-data", folder / "run"));
+  CHECK(early.exit_code == 2);
+  CHECK(contains(early.err, "holds a run already"));
+  const ProcessResult proc = heddle(small_training(folder / "no-data", "/proc/run"));
+  CHECK(proc.exit_code == 1);
+  CHECK(contains(proc.err, "/proc/run: no run can be written there: cannot be created as a folder: "));
+  std::filesystem::create_directories(folder / "killed/checkpoints");
+  put_file(folder / "killed/metrics.jsonl", "");
+  put_file(folder / "killed/.run.json.tmp-1-0123456789abcdef", "{");
+  CHECK(heddle(small_training(folder.path(), folder / "killed", {"--epochs", "1"})).exit_code == 0);
+  CHECK_FALSE(file_exists(folder / "killed/.run.json.tmp-1-0123456789abcdef"));
+
+  // What speaks against a folder shows before the data is looked at, and looking leaves nothing behind.
+  REQUIRE(::symlink("nowhere", (folder / "link").c_str()) == 0);
+  const ProcessResult link = heddle(small_training(folder / "no-data", folder / "link"));
+  CHECK(link.exit_code == 1);
+  CHECK(contains(link.err, "it is a symbolic link that leads nowhere (" + (folder / "link") + ")"));
+  const ProcessResult name = heddle(small_training(folder / "no-data", folder / ("a/" + std::string(300, 'n'))));
+  CHECK(name.exit_code == 1);
+  CHECK(contains(name.err, "File name too long"));
+  const ProcessResult data = heddle(small_training(folder / "no-data", folder / "a/b/c"));
+  CHECK(data.exit_code == 1);
+  CHECK(contains(data.err, folder / "no-data"));
+  CHECK_FALSE(file_exists(folder / "a"));
+
   if (::geteuid() != 0) {
     ::mkdir((folder / "locked").c_str(), 0500);
     const ProcessResult locked = heddle(small_training(folder.path(), folder / "locked/run"));
@@ -210,7 +236,7 @@ TEST_CASE("a full disk ends the run with the file and the reason") {
   INFO(result.err);
   CHECK(result.exit_code == 1);
   CHECK(result.signal == 0);
-  CHECK(contains(result.err, folder / "run/checkpoints/step-"));
+  CHECK(contains(result.err, folder / "run/checkpoints/best.safetensors"));
 }
 
 }  // namespace heddle::test
