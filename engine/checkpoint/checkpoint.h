@@ -65,9 +65,10 @@ class CheckpointFolder {
   // Throws: IoError if that is not possible; InvalidArgument unless keep_last >= 1.
   explicit CheckpointFolder(std::string folder, int keep_last = 3);
 
-  // Writes "step-000000001234.safetensors" (and "best.safetensors" if is_best), then deletes all but the newest
+  // Writes "step-000000001234.safetensors" (before it "best.safetensors" if is_best), then deletes all but the newest
   // keep_last numbered ones. Those of later steps, which are there if the run was set back, get the ending
-  // ".superseded" and are left alone from then on. Returns the path. Throws: as save_checkpoint.
+  // ".superseded": at most keep_last are kept, each until the run has reached its step again. Returns the path.
+  // Throws: as save_checkpoint.
   std::string save(nn::Module& model, optim::Optimizer* optimizer, const TrainingState& state, bool is_best = false);
   const std::string& folder() const noexcept { return folder_; }
   std::string best_path() const;

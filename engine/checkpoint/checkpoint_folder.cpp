@@ -24,8 +24,10 @@ std::string step_name(std::int64_t step) {
   return std::string(kStepPrefix) + zeros + digits + std::string(kSuffix);
 }
 
-// The step in a name that step_name() gives.
-std::optional<std::int64_t> step_of(const std::string& name) {
+// The step in a name that step_name() gives, with the given ending behind it.
+std::optional<std::int64_t> step_of(std::string name, std::string_view ending) {
+  if (!name.ends_with(ending)) return std::nullopt;
+  name.resize(name.size() - ending.size());
   const std::size_t around = kStepPrefix.size() + kSuffix.size();
   if (name.size() < around + kStepDigits || name.size() > around + 18) return std::nullopt;
   const std::string digits = name.substr(kStepPrefix.size(), name.size() - around);
@@ -35,13 +37,13 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step_name(step) == name ? std::optional(step) : std::nullopt;
 }
 
-// Steps of the numbered checkpoints, newest first.
-std::vector<std::int64_t> list_steps(const std::string& folder) {
+// Steps of the numbered checkpoints whose names have the ending, newest first.
+std::vector<std::int64_t> list_steps(const std::string& folder, std::string_view ending = {}) {
   std::vector<std::int64_t> steps;
   std::error_code error;
   fs::directory_iterator entries(folder, error);
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    if (const auto step = step_of(entries->path().filename().string())) steps.push_back(*step);
+    if (const auto step = step_of(entries->path().filename().string(), ending)) steps.push_back(*step);
   }
   if (error) throw IoError(folder, "cannot be read: " + error.message());
   std::sort(steps.rbegin(), steps.rend());
@@ -115,18 +117,25 @@ std::string CheckpointFolder::save(nn::Module& model, optim::Optimizer* optimize
   HEDDLE_CHECK(state.step >= 0 && state.step < 1'000'000'000'000'000'000, "checkpoints: step ", state.step,
                " is out of range");
   std::string path = join_path(folder_, step_name(state.step));
-  save_checkpoint(path, model, optimizer, state);
+  // The best one first: if this process is killed in between, the run continues before the step and saves it again.
   if (is_best) save_checkpoint(best_path(), model, optimizer, state);
+  save_checkpoint(path, model, optimizer, state);
   int kept = 0;
+  std::error_code ignored;  // a file that stays only costs room
   for (const std::int64_t step : list_steps(folder_)) {
     const std::string old_path = join_path(folder_, step_name(step));
-    std::error_code ignored;  // a file that stays only costs room
     if (step > state.step) {
       // The run was set back to an earlier step: its later files must not be taken for its newest state.
       fs::rename(old_path, old_path + kSupersededSuffix, ignored);
     } else if (++kept > keep_last_) {
       fs::remove(old_path, ignored);
     }
+  }
+  // Those that the run has overtaken have a successor.
+  kept = 0;
+  for (const std::int64_t step : list_steps(folder_, kSupersededSuffix)) {
+    if (step > state.step && ++kept <= keep_last_) continue;
+    fs::remove(join_path(folder_, step_name(step) + kSupersededSuffix), ignored);
   }
   return path;
 }

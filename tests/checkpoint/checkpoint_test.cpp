@@ -275,6 +275,19 @@ TEST_CASE("a folder keeps the last few and the best, and the newest whole one is
   CHECK(find_checkpoint(folder)->path == folder + "/step-000000000011.safetensors");
   CHECK(fs::exists(newest + ".superseded"));
   CHECK(fs::exists(folder + "/step-000000000010.safetensors"));
+
+  // It stays until the run has got as far again, and no more than the last few stay.
+  for (const char* name : {"000000000300", "000000000400", "000000000500"}) {
+    test::put_file(folder + "/step-" + name + ".safetensors.superseded", "x");
+  }
+  checkpoints.save(*model.module, &sgd, {.step = 12});
+  CHECK(names_in(folder) == std::vector<std::string>{"best.safetensors", "step-000000000011.safetensors",
+                                                     "step-000000000012.safetensors",
+                                                     "step-000000000400.safetensors.superseded",
+                                                     "step-000000000500.safetensors.superseded"});
+  checkpoints.save(*model.module, &sgd, {.step = 400});
+  CHECK_FALSE(fs::exists(folder + "/step-000000000400.safetensors.superseded"));
+  CHECK(fs::exists(folder + "/step-000000000500.safetensors.superseded"));
 }
 
 TEST_CASE("a folder with broken checkpoints only, or none at all, is an error that says so") {
