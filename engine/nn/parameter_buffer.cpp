@@ -32,12 +32,25 @@ ParameterBuffer::ParameterBuffer(Module& module) {
   }
 }
 
+void ParameterBuffer::check_in_use() const {
+  for (const ParameterSegment& segment : segments_) {
+    const Tensor& values = segment.variable.data();
+    HEDDLE_CHECK(values.storage() == data_.storage() && segment.variable.shape() == segment.gradient.shape() &&
+                     values.offset_nbytes() == static_cast<std::size_t>(segment.begin) * size_of(DType::f32),
+                 "ParameterBuffer: parameter '", segment.name, "' ", segment.gradient.shape(),
+                 " has left this buffer: a later ParameterBuffer or Module::to() moved the model's parameters; use the "
+                 "later buffer, and an optimiser made from it");
+  }
+}
+
 void ParameterBuffer::zero_grad() {
+  check_in_use();
   for (ParameterSegment& segment : segments_) segment.variable.zero_grad();
   tail_.zero();
 }
 
 void ParameterBuffer::finish_gradients() {
+  check_in_use();
   for (ParameterSegment& segment : segments_) {
     if (!segment.variable.requires_grad()) {
       // Nothing writes the gradient of a frozen parameter, but it may hold one from before it was frozen.

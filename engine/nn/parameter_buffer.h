@@ -25,7 +25,8 @@ struct ParameterSegment {
 
 // Moves a model's parameters (f32, in forward order) into one flat buffer; the model's variables become views of it,
 // their gradients views of a second buffer that ends in an f32 tail (tail_slot) of sums that travel with the gradients.
-// The model must not be moved to another device afterwards. Copies are not possible; keep it beside the model.
+// A model is in one buffer at a time: making another one, or moving the model to another device, ends the use of the
+// first, whose functions then throw. Copies are not possible; keep it beside the model.
 class ParameterBuffer {
  public:
   // Throws: InvalidArgument if the model has no parameter or not all are f32 on one device.
@@ -43,13 +44,17 @@ class ParameterBuffer {
   Device device() const { return data_.device(); }
 
   // Marks all gradients and the tail fresh: the first contribution stores. No kernel.
+  // Throws: InvalidArgument if the parameters have left this buffer.
   void zero_grad();
   // Zero-fills what nothing contributed to since zero_grad(), so that the flat buffer is valid.
+  // Throws: InvalidArgument if the parameters have left this buffer.
   void finish_gradients();
   // To be called after data() was changed as a whole: values saved for backward notice.
   void mark_changed();
 
  private:
+  void check_in_use() const;
+
   std::vector<ParameterSegment> segments_;
   Tensor data_, all_gradients_, gradients_;
   ops::LossStats tail_;

@@ -1,7 +1,10 @@
 // Places, padding, gradients and versions of the flat buffers.
 #include "engine/nn/parameter_buffer.h"
 
+#include <functional>
+
 #include "engine/autograd/node.h"
+#include "engine/optim/sgd.h"
 #include "tests/support/catch.h"
 
 using namespace heddle;
@@ -80,6 +83,22 @@ TEST_CASE("a change of the whole buffer is seen by values saved from its parts, 
   CHECK_NOTHROW(b.get("test"));
   buffer.mark_changed();
   CHECK_THROWS_AS(b.get("test"), Error);
+}
+
+TEST_CASE("a model is in one buffer at a time: the older one refuses to be used, and so does its optimiser") {
+  Two model;
+  nn::ParameterBuffer old(model);
+  optim::Sgd sgd(old, 0.1);
+  CHECK_NOTHROW(sgd.zero_grad());
+  {
+    nn::ParameterBuffer fresh(model);
+    CHECK_NOTHROW(fresh.zero_grad());
+    CHECK(fresh.data().to_vector<float>()[9] == 8);
+  }
+  for (const auto& use :
+       {std::function<void()>([&] { sgd.zero_grad(); }), {[&] { sgd.step(); }}, {[&] { old.finish_gradients(); }}}) {
+    CHECK_THROWS_WITH(use(), Catch::Contains("parameter 'a' (2,3) has left this buffer"));
+  }
 }
 
 TEST_CASE("a model without parameters has no parameter buffer") {
