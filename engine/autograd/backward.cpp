@@ -109,9 +109,11 @@ void backward(const Variable& start, const LeafReadyHook& leaf_ready, const Back
                start.shape(), " requires one");
   HEDDLE_CHECK(!start.is_leaf(), "backward of a leaf: it is not the result of an op");
   if (options.gradient.defined()) {
-    HEDDLE_CHECK(options.gradient.shape() == start.shape() && options.gradient.dtype() == start.dtype(),
-                 "backward: start has shape ", start.shape(), " ", start.dtype(), ", the given gradient ",
-                 options.gradient.shape(), " ", options.gradient.dtype());
+    const Tensor& gradient = options.gradient;
+    HEDDLE_CHECK(
+        gradient.shape() == start.shape() && gradient.dtype() == start.dtype() && gradient.device() == start.device(),
+        "backward: start has shape ", start.shape(), " ", start.dtype(), " on ", start.device(),
+        ", the given gradient ", gradient.shape(), " ", gradient.dtype(), " on ", gradient.device());
   } else {
     HEDDLE_CHECK(start.numel() == 1, "backward: the loss must have one element, this one has shape ", start.shape(),
                  "; reduce it or give a gradient");

@@ -96,10 +96,11 @@ struct DimGroups {
   std::int64_t reduced_numel = 1;
 
   DimGroups(const Shape& shape, std::uint32_t dim_mask) {
+    std::int64_t kept_numel = 1;
     for (std::size_t d = 0; d < static_cast<std::size_t>(shape.rank()); ++d) {
       const bool reduced = (dim_mask >> d & 1) != 0;
       const std::int64_t size = shape.dims()[d];
-      if (reduced) reduced_numel *= size;
+      (reduced ? reduced_numel : kept_numel) *= size;
       if (size == 1) continue;
       if (count > 0 && items[count - 1].reduced == reduced) {
         items[count - 1].size *= size;
@@ -107,6 +108,11 @@ struct DimGroups {
         items[count++] = {size, reduced};
       }
     }
+    if (reduced_numel != 0) return;
+    // Nothing is read, but every result is written: as one group of no elements, so that no other size stands before it.
+    items[0] = {0, true};
+    items[1] = {kept_numel, false};
+    count = 2;
   }
   std::int64_t numel_between(std::size_t begin, std::size_t end) const {
     std::int64_t product = 1;

@@ -28,15 +28,13 @@ Shape::Shape(std::span<const std::int64_t> dims) {
     has_zero = has_zero || d == 0;
   }
   std::copy(dims.begin(), dims.end(), dims_.begin());
-  if (has_zero) {
-    numel_ = 0;
-    return;
-  }
   for (std::int64_t d : dims) {
+    if (d == 0) continue;
     HEDDLE_CHECK(numel_ <= std::numeric_limits<std::int64_t>::max() / d, "shape ", text_of(dims),
                  " has more elements than 64 bits can count");
     numel_ *= d;
   }
+  if (has_zero) numel_ = 0;
 }
 
 int Shape::normalize_dim(int i) const {

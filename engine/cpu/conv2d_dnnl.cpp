@@ -1,5 +1,6 @@
 // Convolution by oneDNN. Activations keep their plain channels-last layout; weights are packed into the format that the
 // implementation asks for (it has no fast kernel for the plain one), weight gradients are unpacked.
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -39,12 +40,19 @@ constexpr std::size_t kMaxPlans = 256;
 
 // Equal formats get equal numbers, so that batch sizes that want the same one share packed weights.
 std::int64_t format_number(const Desc& desc) {
-  thread_local std::vector<Desc> formats;
-  for (std::size_t i = 0; i < formats.size(); ++i) {
-    if (formats[i] == desc) return static_cast<std::int64_t>(i);
+  struct Format {
+    Desc desc;
+    std::int64_t number;
+  };
+  thread_local std::vector<Format> formats;
+  thread_local std::int64_t next_number = 0;
+  for (const Format& format : formats) {
+    if (format.desc == desc) return format.number;
   }
-  formats.push_back(desc);
-  return static_cast<std::int64_t>(formats.size()) - 1;
+  // One that is forgotten gets another number next time, and its weights are packed once more.
+  if (formats.size() == kMaxPlans) formats.erase(formats.begin());
+  formats.push_back({desc, next_number++});
+  return formats.back().number;
 }
 
 // padding on the right and below as it follows from the other sizes; may be negative where the stride leaves input
@@ -108,6 +116,17 @@ const Plan& plan_for(const ConvSizes& sizes, Pass pass, DType dtype, const DnnlT
   return plans.insert(key, make_plan(key));
 }
 
+// True if all elements of the window read some input somewhere along one axis, so that none meets only padding.
+bool all_taps_read(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride, std::int64_t padding,
+                   std::int64_t dilation) {
+  for (std::int64_t k = 0; k < kernel; ++k) {
+    // The first window whose element k is not before the input.
+    const std::int64_t first = std::max<std::int64_t>(0, (padding - k * dilation + stride - 1) / stride);
+    if (first >= out || first * stride - padding + k * dilation >= in) return false;
+  }
+  return true;
+}
+
 bool supports(const ConvSizes& sizes, Pass pass, DType dtype) {
   if (!dnnl_has_dtype(dtype) || sizes.macs() == 0) return false;
   const DnnlThreads threads;
@@ -133,6 +152,13 @@ bool conv_backward_data_dnnl_supports(const ConvSizes& sizes, DType dtype) {
   return supports(sizes, Pass::backward_data, dtype);
 }
 bool conv_backward_weight_dnnl_supports(const ConvSizes& sizes, DType dtype) {
+  // oneDNN 2.6 in bf16 leaves in the gradient of a weight that meets only padding what the memory held before.
+  const Conv2dParams& p = sizes.params;
+  if (dtype == DType::bf16 &&
+      (!all_taps_read(sizes.in_h, sizes.out_h, sizes.kernel_h, p.stride_h, p.padding_h, p.dilation_h) ||
+       !all_taps_read(sizes.in_w, sizes.out_w, sizes.kernel_w, p.stride_w, p.padding_w, p.dilation_w))) {
+    return false;
+  }
   return supports(sizes, Pass::backward_weight, dtype);
 }
 

@@ -40,6 +40,18 @@ class LruCache {
     index_.erase(entries_.back().first);
     entries_.pop_back();
   }
+  // Forgets all entries for which `unwanted` is true.
+  template <class Predicate>
+  void forget_if(const Predicate& unwanted) {
+    for (auto entry = entries_.begin(); entry != entries_.end();) {
+      if (unwanted(entry->second)) {
+        index_.erase(entry->first);
+        entry = entries_.erase(entry);
+      } else {
+        ++entry;
+      }
+    }
+  }
   std::size_t size() const noexcept { return entries_.size(); }
 
  private:

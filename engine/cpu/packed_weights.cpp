@@ -43,9 +43,12 @@ std::shared_ptr<Storage> PackedWeights::get(const Tensor& w, const PackedLayout&
   const Key key{reinterpret_cast<std::uint64_t>(w.raw_data()), w.nbytes()};
   Entry* entry = entries_.find(key);
   if (entry == nullptr) {
+    forget_dead();
     forget_down_to(kMaxNbytes);
-    Entry fresh{
-        .copy = Storage::allocate(w.nbytes(), Device::cpu(), Lifetime::kept), .variants = {}, .nbytes = w.nbytes()};
+    Entry fresh{.owner = w.storage(),
+                .copy = Storage::allocate(w.nbytes(), Device::cpu(), Lifetime::kept),
+                .variants = {},
+                .nbytes = w.nbytes()};
     copy_bytes(fresh.copy->data(), w.raw_data(), w.nbytes());
     nbytes_ += fresh.nbytes;
     entry = &entries_.insert(key, std::move(fresh));
@@ -53,6 +56,7 @@ std::shared_ptr<Storage> PackedWeights::get(const Tensor& w, const PackedLayout&
     for (Variant& variant : entry->variants) variant.current = false;
     copy_bytes(entry->copy->data(), w.raw_data(), w.nbytes());
   }
+  entry->owner = w.storage();  // another block may have come to this address
   auto& variants = entry->variants;
   auto found = std::find_if(variants.begin(), variants.end(), [&](const Variant& v) { return v.layout == layout; });
   if (found == variants.end()) {
@@ -72,6 +76,14 @@ std::shared_ptr<Storage> PackedWeights::get(const Tensor& w, const PackedLayout&
     found->current = true;
   }
   return found->memory;
+}
+
+void PackedWeights::forget_dead() {
+  entries_.forget_if([this](const Entry& entry) {
+    if (!entry.owner.expired()) return false;
+    nbytes_ -= entry.nbytes;
+    return true;
+  });
 }
 
 void PackedWeights::forget_down_to(std::size_t nbytes) {

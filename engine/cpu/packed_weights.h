@@ -23,7 +23,8 @@ struct PackedLayout {
 
 // One per thread. Entries are found by the address of the weights and are used only if the weights still hold the bytes
 // from which they were packed: comparing costs a small part of a convolution, and no way of changing memory (an old
-// pointer, memory of the host program, a freed and reused block) can leave stale weights behind.
+// pointer, memory of the host program, a freed and reused block) can leave stale weights behind. What belongs to
+// weights that are gone (a model that was destroyed) is given back when the next new weights come.
 class PackedWeights {
  public:
   // Weights remembered at most, and bytes of their copies and layouts.
@@ -53,11 +54,13 @@ class PackedWeights {
     bool current = false;
   };
   struct Entry {
+    std::weak_ptr<Storage> owner;   // of the weights
     std::shared_ptr<Storage> copy;  // the bytes that the current variants were packed from
     std::vector<Variant> variants;
     std::size_t nbytes = 0;
   };
 
+  void forget_dead();
   void forget_down_to(std::size_t nbytes);
 
   LruCache<Key, Entry> entries_{kMaxEntries + 1};

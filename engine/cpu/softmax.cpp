@@ -1,5 +1,5 @@
 // Softmax and cross-entropy over the last dimension. Used through CpuBackend. Rows of cross_entropy, best first: the
-// SIMD table for f32, then the loops here.
+// SIMD table for f32, then the loops here. bf16 is widened to f32 first.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -225,6 +225,13 @@ void CpuBackend::softmax_backward(const Tensor& y, const Tensor& dy, bool log, T
 
 void CpuBackend::cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& class_weight,
                                const CrossEntropyParams& params, CrossEntropyResult& result) {
+  if (logits.dtype() == DType::bf16) {
+    CrossEntropyResult wide = result;
+    if (result.dlogits.defined()) wide.dlogits = Tensor::empty(result.dlogits.shape());
+    cross_entropy(widen(logits), labels, widen(class_weight), params, wide);
+    if (result.dlogits.defined()) cast(wide.dlogits, result.dlogits);
+    return;
+  }
   visit_f32_f64("cross_entropy", logits.dtype(), [&]<class T>(TypeTag<T>) {
     Tensor row_loss = result.row_loss.defined() ? result.row_loss : Tensor::empty({logits.dim(0)}, logits.dtype());
     const Counts counts = [&] {

@@ -6,6 +6,8 @@
 namespace heddle::ops {
 namespace {
 
+constexpr std::int64_t kLargest32 = (std::int64_t{1} << 31) - 1;
+
 void check_bias(const char* op, const Tensor& w, const Tensor& bias) {
   if (!bias.defined()) return;
   check_same_dtype(op, "w", w, "bias", bias);
@@ -27,11 +29,16 @@ std::int64_t window_count(const char* op, const char* axis, const Shape& x, std:
 
 // Keeps the arithmetic of window_count far from overflow.
 void check_small(const char* op, std::initializer_list<std::int64_t> values) {
-  constexpr std::int64_t kLimit = (std::int64_t{1} << 31) - 1;
   for (const std::int64_t value : values) {
-    HEDDLE_CHECK(value <= kLimit, op, ": ", value, " is too large, kernel, stride, padding and dilation are at most ",
-                 kLimit);
+    HEDDLE_CHECK(value <= kLargest32, op, ": ", value,
+                 " is too large, kernel, stride, padding and dilation are at most ", kLargest32);
   }
+}
+
+// Positions inside a window or an image are kept in 32 bits for the backward pass.
+void check_positions(const char* op, const char* what, std::int64_t height, std::int64_t width) {
+  HEDDLE_CHECK(height <= kLargest32 / width, op, ": ", what, " of ", height, "x", width, " has more than ", kLargest32,
+               " positions");
 }
 
 }  // namespace
@@ -82,6 +89,7 @@ Shape pool2d_shape(const char* op, const Tensor& x, const Pool2dParams& p) {
                ": padding (", p.padding_h, ",", p.padding_w, ") with kernel (", p.kernel_h, ",", p.kernel_w,
                ") makes a window of padding only; it has to be at least 0 and below the kernel");
   check_small(op, {p.kernel_h, p.kernel_w, p.stride_h, p.stride_w});
+  check_positions(op, "the window", p.kernel_h, p.kernel_w);
   return {x.dim(0), window_count(op, "height", x.shape(), x.dim(1), p.kernel_h, p.stride_h, p.padding_h, p.ceil_mode),
           window_count(op, "width", x.shape(), x.dim(2), p.kernel_w, p.stride_w, p.padding_w, p.ceil_mode), x.dim(3)};
 }
@@ -92,6 +100,8 @@ Shape adaptive_pool2d_shape(const char* op, const Tensor& x, std::int64_t out_h,
   HEDDLE_CHECK(out_h >= 1 && out_w >= 1, op, ": output size (", out_h, ",", out_w, ") needs >= 1; x ", x.shape());
   HEDDLE_CHECK(x.dim(1) >= 1 && x.dim(2) >= 1, op, ": x ", x.shape(), " has no pixels for output (", out_h, ",", out_w,
                ")");
+  check_small(op, {out_h, out_w});
+  check_positions(op, "an image", x.dim(1), x.dim(2));
   return {x.dim(0), out_h, out_w, x.dim(3)};
 }
 

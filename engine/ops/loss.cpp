@@ -30,12 +30,11 @@ class CrossEntropyNode final : public Node {
       backend_of(scale).binary(BinaryOp::div, scale, divisor_, divided);
       scale = divided;
     }
-    scale = converted(scale, gradient_.dtype());
-    GradTarget dx = ctx.target(0);
-    Tensor place = dx.tensor.reshape(gradient_.shape());
-    Tensor product = dx.mode == WriteMode::store ? place : Tensor::empty_like(gradient_);
-    backend_of(scale).binary(BinaryOp::mul, gradient_, scale, product);
-    if (dx.mode == WriteMode::add) backend_of(scale).axpy(1.0, product, place);
+    // With bf16 logits the factor stays f32: rounded, it would bend all gradients the same way.
+    const Tensor factor = converted(gradient_, scale.dtype());
+    Tensor product = Tensor::empty_like(factor);
+    backend_of(scale).binary(BinaryOp::mul, factor, scale, product);
+    ctx.give(0, converted(product, gradient_.dtype()));
   }
   void release() noexcept override {
     gradient_ = Tensor();

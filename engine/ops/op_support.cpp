@@ -8,9 +8,11 @@ const Shape& input_shape(const Node& node, int input) { return node.inputs()[sta
 }  // namespace
 
 Tensor scalar_like(const char* op, double value, const Tensor& x) {
-  HEDDLE_CHECK(
-      is_floating(x.dtype()) || (value == std::trunc(value) && (x.dtype() != DType::u8 || (value >= 0 && value < 256))),
-      op, ": x is ", x.dtype(), " ", x.shape(), ", which cannot hold the scalar ", value);
+  if (!is_floating(x.dtype())) {
+    const double limit = x.dtype() == DType::u8 ? 0x1p8 : x.dtype() == DType::i32 ? 0x1p31 : 0x1p63;
+    HEDDLE_CHECK(value == std::trunc(value) && value >= (x.dtype() == DType::u8 ? 0 : -limit) && value < limit, op,
+                 ": x is ", x.dtype(), " ", x.shape(), ", which cannot hold the scalar ", value);
+  }
   Tensor scalar = Tensor::empty({}, x.dtype(), x.device());
   backend_of(x).fill(scalar, value);
   return scalar;

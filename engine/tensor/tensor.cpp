@@ -20,6 +20,17 @@ void visit_elements(DType dtype, void* data, Fn fn) {
   }
 }
 
+// Integers have a range and no NaN; fractions are cut off. Bounds as powers of two, which a double holds exactly; a NaN
+// fails all comparisons.
+bool can_hold(DType dtype, double value) {
+  switch (dtype) {
+    case DType::i32: return value > -0x1p31 - 1 && value < 0x1p31;
+    case DType::i64: return value >= -0x1p63 && value < 0x1p63;
+    case DType::u8: return value > -1 && value < 256;
+    default: return true;
+  }
+}
+
 }  // namespace
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
@@ -42,6 +53,7 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
 }
 
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
+  HEDDLE_CHECK(can_hold(dtype, value), "full: ", dtype, " ", shape, " cannot hold ", value);
   Tensor tensor = empty(shape, dtype, Device::cpu());
   visit_elements(dtype, tensor.mutable_raw_data(), [&]<class T>(T* data) {
     if constexpr (std::is_same_v<T, bfloat16>) {

@@ -182,6 +182,7 @@ TEST_CASE("rows of the cross-entropy gradient sum to zero and ties count for the
 
 TEST_CASE("cross-entropy names what it does not offer") {
   for (const Device device : test_devices()) {
+    if (device.is_cpu()) continue;  // it widens bf16
     const Tensor logits = Tensor::zeros({2, 3}, DType::bf16, device), labels = Tensor::zeros({2}, DType::i64, device);
     CrossEntropyResult result{.row_loss = Tensor::zeros({2}, DType::f32, device)};
     CHECK_THROWS_WITH(backend_for(device).cross_entropy(logits, labels, Tensor(), {}, result),

@@ -1,5 +1,8 @@
 #include "engine/tensor/tensor.h"
 
+#include <cmath>
+#include <limits>
+
 #include "tests/support/catch.h"
 
 using namespace heddle;
@@ -35,6 +38,22 @@ TEST_CASE("access with the wrong type is refused with both types") {
   CHECK(Tensor::full({}, 2.5).item() == 2.5);
   CHECK_THROWS_AS(Tensor::zeros({2}).item(), InvalidArgument);
   CHECK_THROWS_AS(Tensor().host_data<float>(), InvalidArgument);
+}
+
+TEST_CASE("a fill value that an integer dtype cannot hold is refused") {
+  const double kNan = std::nan(""), kInfinity = std::numeric_limits<double>::infinity();
+  for (const DType dtype : {DType::i32, DType::i64, DType::u8}) {
+    for (const double value : {1e30, -1e30, kNan, kInfinity}) {
+      CHECK_THROWS_WITH(Tensor::full({2}, value, dtype), Catch::Contains(name_of(dtype)) && Catch::Contains("(2)"));
+    }
+  }
+  CHECK_THROWS_AS(Tensor::full({2}, 2147483648.0, DType::i32), InvalidArgument);
+  CHECK_THROWS_AS(Tensor::full({2}, 0x1p63, DType::i64), InvalidArgument);
+  CHECK_THROWS_AS(Tensor::full({2}, -1, DType::u8), InvalidArgument);
+  CHECK(Tensor::full({}, -2147483648.0, DType::i32).item() == -2147483648.0);
+  CHECK(Tensor::full({}, -0x1p63, DType::i64).item() == -0x1p63);
+  CHECK(Tensor::full({}, 255.5, DType::u8).item() == 255);
+  CHECK(std::isnan(Tensor::full({}, kNan, DType::bf16).item()));
 }
 
 TEST_CASE("bfloat16 rounds to nearest even and keeps NaN") {

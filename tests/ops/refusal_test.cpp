@@ -84,6 +84,8 @@ TEST_CASE("element-wise ops refuse shapes, dtypes and scalars that do not fit") 
       {[] { ops::eq(f({3}), of(DType::i64, {3})); }, {"eq", "f32", "i64"}},
       {[] { ops::lt(of(DType::i64), 0.5); }, {"lt", "i64", "0.5"}},
       {[] { ops::add(of(DType::u8), 300.0); }, {"add", "u8", "300"}},
+      {[] { ops::mul(of(DType::i32), 1e12); }, {"mul", "i32", "1e+12"}},
+      {[] { ops::eq(of(DType::i64), HUGE_VAL); }, {"eq", "i64", "inf"}},
       {[] { ops::where(f({3}), f({3}), f({3})); }, {"where", "condition", "f32", "u8"}},
       {[] { ops::where(of(DType::u8, {3}), f({3}), of(DType::f64, {3})); }, {"where", "f32", "f64"}},
       {[] { ops::where(of(DType::u8, {4}), f({3}), f({3})); }, {"where", "(4)", "(3)"}},
@@ -306,6 +308,11 @@ TEST_CASE("layers refuse shapes, dtypes and parameters that do not fit") {
       {[&] { ops::avg_pool2d(x, {.stride_w = 0}); }, {"avg_pool2d", "stride is (2,0)"}},
       {[&] { ops::avg_pool2d(x, {.padding_h = -1}); }, {"avg_pool2d", "padding (-1,0)"}},
       {[&] { ops::max_pool2d(x, {.kernel_h = 29, .ceil_mode = true}); }, {"max_pool2d", "29", "28"}},
+      {[&] {
+         ops::max_pool2d(x, {.kernel_h = 1 << 20, .kernel_w = 1 << 20, .padding_h = 1 << 19, .padding_w = 1 << 19});
+       },
+       {"max_pool2d", "the window of 1048576x1048576", "2147483647 positions"}},
+      {[&] { ops::adaptive_avg_pool2d(x, std::int64_t{1} << 32, 3); }, {"adaptive_avg_pool2d", "too large"}},
       {[&] { ops::adaptive_avg_pool2d(x, 0, 3); }, {"adaptive_avg_pool2d", "(0,3)", "(8,28,28,3)"}},
       {[&] {
          ops::adaptive_max_pool2d(f({1, 0, 4, 2}), 2, 2);

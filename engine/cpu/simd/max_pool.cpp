@@ -68,39 +68,15 @@ HEDDLE_INLINE void forward_2x2(const Lanes& lanes, const float* x, std::int64_t 
   if (argmax != nullptr) lanes.put_bytes(argmax, better ? int_broadcast(3) : index);
 }
 
-HEDDLE_INLINE bool is_2x2(const PoolShape& s) {
-  return s.kernel_h == 2 && s.kernel_w == 2 && s.stride_h == 2 && s.stride_w == 2 && s.pad_h == 0 && s.pad_w == 0 &&
-         s.out_h * 2 <= s.in_h && s.out_w * 2 <= s.in_w;
-}
-
-// dx of one image for 2x2 windows: one pass over the windows, then zeros in the row and column that none covers.
 void backward_2x2(const PoolShape& s, const MaxPoolBackward& args, std::int64_t n) {
-  const std::int64_t row = s.in_w * s.channels;
-  const std::int64_t in = n * s.in_h * row;
-  for (std::int64_t oh = 0; oh < s.out_h; ++oh) {
-    for (std::int64_t ow = 0; ow < s.out_w; ++ow) {
-      const std::int64_t out = ((n * s.out_h + oh) * s.out_w + ow) * s.channels;
-      const std::int64_t corner = in + 2 * oh * row + 2 * ow * s.channels;
-      for_channels(s.channels, [&](std::int64_t c, auto lanes) {
-        const Vec dy = lanes.get(args.dy + out + c);
-        const IntVec winner = lanes.get_bytes(args.argmax + out + c);
-        HEDDLE_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const std::int64_t at = corner + (i / 2) * row + (i % 2) * s.channels + c;
-          IntVec keep = winner == int_broadcast(i);
-          if (args.relu_mask != nullptr) keep &= lanes.get(args.relu_mask + at) > Vec{};
-          const Vec gradient = select(keep, dy, Vec{});
-          lanes.put(args.dx + at, args.accumulate ? lanes.get(args.dx + at) + gradient : gradient);
-        }
-      });
+  backward_2x2_windows(s, args, n, [&](std::int64_t out, const Window2x2& window, auto lanes) {
+    const Vec dy = lanes.get(args.dy + out);
+    const IntVec winner = lanes.get_bytes(args.argmax + out);
+    HEDDLE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      put_gradient(args, window.element(i), select(winner == int_broadcast(i), dy, Vec{}), lanes);
     }
-    if (args.accumulate) continue;
-    for (std::int64_t h = 2 * oh; h < 2 * oh + 2; ++h) {
-      for (std::int64_t i = 2 * s.out_w * s.channels; i < row; ++i) args.dx[in + h * row + i] = 0.0f;
-    }
-  }
-  if (args.accumulate) return;
-  for (std::int64_t i = 2 * s.out_h * row; i < s.in_h * row; ++i) args.dx[in + i] = 0.0f;
+  });
 }
 
 }  // namespace
@@ -149,9 +125,7 @@ void max_pool_backward(const PoolShape& s, const MaxPoolBackward& args, Range im
               sum += select(won, lanes.get(args.dy + out), Vec{});
             }
           }
-          if (args.relu_mask != nullptr) sum = select(lanes.get(args.relu_mask + in + c) > Vec{}, sum, Vec{});
-          float* dx = args.dx + in + c;
-          lanes.put(dx, args.accumulate ? lanes.get(dx) + sum : sum);
+          put_gradient(args, in + c, sum, lanes);
         });
       }
     }
