@@ -41,3 +41,16 @@ def accesses(cubin):
             if kind is not None:
                 found[Access(kind, WIDTHS[high >> 9 & 7])] += 1
     return kernels
+
+
+def variables(cubin):
+    """Names of the variables that the code defines on the device, without those of CUDA's mathematics library."""
+    content = {section.name: section.content for section in sections(cubin)}
+    names = content['.strtab']
+    found = []
+    for name, info, _, section, _, nbytes in struct.iter_unpack('<IBBHQQ', content['.symtab']):
+        text = names[name:names.index(b'\0', name)].decode()
+        is_object = info & 0xf == 1  # STT_OBJECT
+        if is_object and section != 0 and nbytes != 0 and not text.startswith('__cudart_'):
+            found.append(text)
+    return found
