@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
-#include <source_location>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -23,8 +22,7 @@
 namespace heddle::cuda {
 namespace {
 
-void check_cublas(cublasStatus_t status, const char* call,
-                  const std::source_location& place = std::source_location::current()) {
+void check_cublas(cublasStatus_t status, const char* call, CallPlace place = CallPlace::current()) {
   if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
     return;
   throw_device_error("cuBLASLt", call, cublasLtGetStatusName(status), cublasLtGetStatusString(status), place);

@@ -8,7 +8,7 @@
 
 namespace heddle::cuda {
 
-void check_cudnn(cudnnStatus_t status, const char* call, const std::source_location& place) {
+void check_cudnn(cudnnStatus_t status, const char* call, CallPlace place) {
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
     return;
   std::array<char, 512> explanation{};

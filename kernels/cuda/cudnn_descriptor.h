@@ -4,7 +4,6 @@
 #include <cudnn.h>
 
 #include <cstdint>
-#include <source_location>
 #include <span>
 #include <utility>
 #include <vector>
@@ -16,8 +15,7 @@ constexpr bool is_not_supported(cudnnStatus_t status) noexcept { return status /
 
 // Throws: NotSupported for those statuses; DeviceError with the call, the status and cuDNN's own account of the last
 // error for others.
-void check_cudnn(cudnnStatus_t status, const char* call,
-                 const std::source_location& place = std::source_location::current());
+void check_cudnn(cudnnStatus_t status, const char* call, CallPlace place = CallPlace::current());
 
 // Owns one descriptor. The setters throw DeviceError.
 class CudnnDescriptor {

@@ -8,14 +8,14 @@
 namespace heddle::cuda {
 
 void throw_device_error(const char* library, const char* call, const char* code_name, const char* explanation,
-                        const std::source_location& place) {
+                        CallPlace place) {
   const std::string kernels = recent_launches();
   throw DeviceError(join_text(library, ": ", call, " failed with ", code_name, " (", explanation, ") at ",
-                              place.file_name(), ":", place.line(),
+                              place.file_name, ":", place.line,
                               kernels.empty() ? "" : "; queued since the last wait: ", kernels));
 }
 
-void check(cudaError_t code, const char* call, const std::source_location& place) {
+void check(cudaError_t code, const char* call, CallPlace place) {
   if (code == cudaSuccess) [[likely]]
     return;
   cudaGetLastError();
