@@ -109,7 +109,8 @@ struct DimGroups {
       }
     }
     if (reduced_numel != 0) return;
-    // Nothing is read, but every result is written: as one group of no elements, so that no other size stands before it.
+    // Nothing is read, but every result is written: as one group of no elements, so that no other size stands before
+    // it.
     items[0] = {0, true};
     items[1] = {kept_numel, false};
     count = 2;

@@ -2,8 +2,8 @@
 #include <limits>
 
 #include "engine/ops/ops.h"
-#include "tests/ops/op_cases.h"
 #include "reference/reference.h"
+#include "tests/ops/op_cases.h"
 
 namespace heddle::testing {
 namespace {

@@ -1,7 +1,7 @@
 // Rows of layers, softmax and losses; and the list of all rows.
 #include "engine/ops/ops.h"
-#include "tests/ops/op_cases.h"
 #include "reference/reference.h"
+#include "tests/ops/op_cases.h"
 
 namespace heddle::testing {
 namespace {

@@ -18,9 +18,8 @@ class Training {
   StepState state{Device::cpu()};
 
  private:
-  UpdateTensors tensors_{.weights = Tensor::zeros({4}),
-                         .gradients = Tensor::zeros({4}),
-                         .tail = Tensor::zeros({tail_slot::kCount})};
+  UpdateTensors tensors_{
+      .weights = Tensor::zeros({4}), .gradients = Tensor::zeros({4}), .tail = Tensor::zeros({tail_slot::kCount})};
   SgdRange range_{0, 4, {}};
 };
 

@@ -1,5 +1,5 @@
-// `--device`: which device a run uses, and what a user reads where it cannot be used. Each call is a process of its own,
-// since a program looks for the plugin once.
+// `--device`: which device a run uses, and what a user reads where it cannot be used. Each call is a process of its
+// own, since a program looks for the plugin once.
 #include <algorithm>
 
 #include "engine/core/version.h"

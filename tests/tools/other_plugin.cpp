@@ -1,4 +1,5 @@
-// Files that are not the plugin of this library, for tests of its loader: built several times with other OTHER_* values.
+// Files that are not the plugin of this library, for tests of its loader: built several times with other OTHER_*
+// values.
 #include <cstdio>
 
 #include "engine/core/version.h"
@@ -12,9 +13,11 @@ int no_device(char* reason, std::size_t capacity) {
   return 0;
 }
 
-const heddle::CudaPluginAbi kPlugin{
-    .abi = OTHER_ABI, .version = OTHER_VERSION, .built_for = "nothing", .count_devices = no_device,
-    .register_devices = nullptr};
+const heddle::CudaPluginAbi kPlugin{.abi = OTHER_ABI,
+                                    .version = OTHER_VERSION,
+                                    .built_for = "nothing",
+                                    .count_devices = no_device,
+                                    .register_devices = nullptr};
 
 }  // namespace
 
