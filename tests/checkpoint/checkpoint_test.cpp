@@ -280,6 +280,8 @@ TEST_CASE("a folder keeps the last few and the best, and the newest whole one is
   for (const char* name : {"000000000300", "000000000400", "000000000500"}) {
     test::put_file(folder + "/step-" + name + ".safetensors.superseded", "x");
   }
+  fs::remove(folder + "/step-000000000999.safetensors.tmp");
+  fs::remove(folder + "/step-7.safetensors");
   checkpoints.save(*model.module, &sgd, {.step = 12});
   CHECK(names_in(folder) == std::vector<std::string>{"best.safetensors", "step-000000000011.safetensors",
                                                      "step-000000000012.safetensors",
