@@ -176,7 +176,7 @@ int run_train(CommandContext& context) {
   }
   TrainOptions options = read_train_options(arguments);
   // Before seconds are spent on the data.
-  if (!options.resumed) RunFolder::check_new(options.out.empty() ? "runs/new" : options.out);
+  if (!options.resumed) RunFolder::check_new(options.out);
   return train(options, context);
 }
 

@@ -22,6 +22,7 @@ namespace {
 
 constexpr const char* kDescription = "run.json";
 constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kParent = "runs";  // of runs without a folder of the user's choice
 constexpr std::uint64_t kMaxMetricsNbytes = std::uint64_t{256} << 20;
 
 // Paths need not be valid UTF-8, JSON must be.
@@ -44,6 +45,11 @@ bool exists(const std::string& path) {
 }  // namespace
 
 void RunFolder::check_new(const std::string& path) {
+  if (path.empty()) {
+    const std::string reason = why_not_writable(kParent);
+    if (!reason.empty()) throw IoError(kParent, "no run can be written there: " + reason);
+    return;
+  }
   RunFolder(path).refuse_run();
   // Whatever speaks against a folder (names that are too long, links to nowhere, permissions) shows when it is made.
   std::vector<std::string> made;
@@ -73,10 +79,9 @@ RunFolder RunFolder::create(const std::string& path) {
 }
 
 RunFolder RunFolder::create_named(const std::string& model, const std::string& dataset) {
-  const std::string parent = "runs";
   const std::string base =
-      fmt::format("{}/{}-{}-{:%Y%m%d-%H%M%S}", parent, model, dataset, fmt::localtime(std::time(nullptr)));
-  create_folders(parent);
+      fmt::format("{}/{}-{}-{:%Y%m%d-%H%M%S}", kParent, model, dataset, fmt::localtime(std::time(nullptr)));
+  create_folders(kParent);
   std::string path = base;
   // Two runs may begin within a second: whoever makes the folder has the name.
   for (int i = 2; ::mkdir(path.c_str(), 0777) != 0; ++i) {
@@ -84,7 +89,7 @@ RunFolder RunFolder::create_named(const std::string& model, const std::string& d
     if (error == EEXIST) {
       path = fmt::format("{}-{}", base, i);
     } else if (error == ENOENT) {
-      create_folders(parent);  // another process tried it out and took it away again
+      create_folders(kParent);  // another process tried it out and took it away again
     } else {
       throw IoError(path, "cannot be created as a folder: " + errno_text(error));
     }

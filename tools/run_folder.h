@@ -12,7 +12,8 @@ namespace heddle::tools {
 // Holds a lock while it lives, so that two processes cannot write one run.
 class RunFolder {
  public:
-  // Finds out whether create() would work, by making the folder and removing it again. Throws: as create().
+  // Finds out whether create() would work, by making the folder and removing it again; for an empty path whether
+  // create_named() would. Throws: as create().
   static void check_new(const std::string& path);
   // Makes the folder (and those above it). An existing one must hold no run. Throws: IoError; UsageError if it holds a
   // run.

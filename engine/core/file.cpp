@@ -275,7 +275,11 @@ int remove_stale_temp_files(const std::string& folder) noexcept {
 
 void create_folders(const std::string& folder) {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  // Another process may remove a folder above, still empty, between two of the steps.
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    std::filesystem::create_directories(folder, error);
+    if (error != std::errc::no_such_file_or_directory) break;
+  }
   if (!error && std::filesystem::is_directory(folder, error)) return;
   // Name the first part that is no folder: "a/b/c: Not a directory" does not say which.
   std::string part = folder;

@@ -212,6 +212,22 @@ TEST_CASE("an output folder that cannot be used is refused before the first step
   }
 }
 
+TEST_CASE("runs that start at the same moment get folders of their own") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 64, 32);
+  ProcessOptions options;
+  std::string command = "for i in 1 2 3 4 5 6; do '" + heddle_path() + "' train --dataset idx --data-dir '" +
+                        folder.path() + "' --epochs 1 --threads 1 & pids=\"$pids $!\"; done; " +
+                        "for pid in $pids; do wait $pid || exit 1; done";
+  options.arguments = {"-c", command};
+  options.folder = folder.path();
+  const ProcessResult result = run_process("/bin/sh", options);
+  INFO(result.err);
+  CHECK(result.exit_code == 0);
+  const auto runs = std::filesystem::directory_iterator(folder / "runs");
+  CHECK(std::distance(begin(runs), end(runs)) == 6);
+}
+
 TEST_CASE("memory that runs out is explained: device, bytes asked, in use, free, and what helps") {
   if (kInstrumented) return;  // the address sanitizer needs terabytes of address space
   const TempFolder folder;
