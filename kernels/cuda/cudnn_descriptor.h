@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/launch/check.h"
+
 namespace heddle::cuda {
 
 // Statuses 3000 to 3999 say that there is no such graph, engine or plan, not that something went wrong.
