@@ -24,8 +24,15 @@ void* allocate_or_fail(std::size_t nbytes) {
 
 void* operator new(std::size_t nbytes) { return allocate_or_fail(nbytes); }
 void* operator new[](std::size_t nbytes) { return allocate_or_fail(nbytes); }
+// The ones that return null too: a sanitizer would put its own in their place, whose memory is not free()'s.
+void* operator new(std::size_t nbytes, const std::nothrow_t&) noexcept { return std::malloc(nbytes == 0 ? 1 : nbytes); }
+void* operator new[](std::size_t nbytes, const std::nothrow_t&) noexcept {
+  return std::malloc(nbytes == 0 ? 1 : nbytes);
+}
 void operator delete(void* data) noexcept { std::free(data); }
 void operator delete[](void* data) noexcept { std::free(data); }
+void operator delete(void* data, const std::nothrow_t&) noexcept { std::free(data); }
+void operator delete[](void* data, const std::nothrow_t&) noexcept { std::free(data); }
 void operator delete(void* data, std::size_t) noexcept { std::free(data); }
 void operator delete[](void* data, std::size_t) noexcept { std::free(data); }
 
