@@ -52,7 +52,7 @@ THIRD_PARTY = {
     "CLI/": ["tools"],
     "zlib.h": ["datasets", "tools"],
     "png.h": ["datasets", "tools"],
-    "cuda": ["kernels", "nccl_comm"],
+    "cuda": ["kernels", "nccl_comm", "examples"],
     "cudnn": ["kernels/cuda"],
     "cublas": ["kernels/cuda"],
     "nccl.h": ["nccl_comm"],

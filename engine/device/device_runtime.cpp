@@ -1,11 +1,28 @@
 #include "engine/device/device_runtime.h"
 
+#include <chrono>
 #include <cstring>
 #include <new>
 
 #include "engine/core/error.h"
 
 namespace heddle {
+namespace {
+
+// For devices that have done all work when the call returns.
+class HostStopwatch final : public Stopwatch {
+ public:
+  void start(Stream) override { begin_ = Clock::now(); }
+  double stop(Stream) override { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_;
+};
+
+}  // namespace
+
+std::unique_ptr<Stopwatch> DeviceRuntime::make_stopwatch() { return std::make_unique<HostStopwatch>(); }
 
 DeviceProperties DeviceRuntime::properties() const {
   return {.name = description(), .memory_nbytes = memory_info().total_nbytes};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -48,12 +49,29 @@ struct DeviceProperties {
   std::vector<std::pair<std::string, std::string>> versions;
 };
 
+// What a thread queued on devices of one kind: kernels and calls of maths libraries, and the bytes that they were said
+// to read and write.
+struct WorkCounts {
+  std::uint64_t launches = 0;
+  std::uint64_t read_nbytes = 0;
+  std::uint64_t written_nbytes = 0;
+};
+
+// How many pieces of work a recording consists of. A call of a maths library is as many kernels as it started.
+struct GraphSize {
+  std::int64_t kernels = 0;
+  std::int64_t copies = 0;
+  std::int64_t fills = 0;
+  std::int64_t others = 0;
+};
+
 // Recorded work that is launched as a whole. Destroyed only when its launches are done.
 class ExecutableGraph {
  public:
   virtual ~ExecutableGraph() = default;
   // Queues all of the work. Does not wait.
   virtual void launch(Stream stream) = 0;
+  virtual GraphSize size() const noexcept { return {}; }
 };
 
 // Records what the calling thread queues on a stream instead of doing it.
@@ -66,6 +84,16 @@ class StreamRecorder {
   virtual std::shared_ptr<ExecutableGraph> end(Stream stream) = 0;
   // Ends it without a result; the stream is usable afterwards.
   virtual void abandon(Stream stream) noexcept = 0;
+};
+
+// Measures how long a device works on what is queued between start() and stop(): on a GPU by its own clock, so that
+// neither queueing nor waiting counts.
+class Stopwatch {
+ public:
+  virtual ~Stopwatch() = default;
+  virtual void start(Stream stream) = 0;
+  // Seconds since start(), when all work queued in between is done. Blocks until then.
+  virtual double stop(Stream stream) = 0;
 };
 
 class DeviceRuntime {
@@ -107,6 +135,17 @@ class DeviceRuntime {
   virtual bool is_done(Stream stream) = 0;
   // Blocks the host until all work of the stream is done. Throws: DeviceError if some of it failed.
   virtual void synchronize(Stream stream) = 0;
+
+  // For a program that launches kernels of its own, right before each launch and on the thread that makes it: the
+  // device becomes the one that the thread's native calls go to, and error messages name the launch. Such work goes to
+  // current_stream(device()), whose `handle` is the native stream (cudaStream_t), and is recorded like any other.
+  // name: text that lives as long as the program.
+  virtual void prepare_launch(const char*) {}
+  // What the calling thread queued since it started. Work that is recorded counts when it is recorded; a launch of the
+  // recording counts as one more.
+  virtual WorkCounts work_counts() const noexcept { return {}; }
+  // One for this device. The base's looks at the host's clock.
+  virtual std::unique_ptr<Stopwatch> make_stopwatch();
 
   // Records streams of this device; nullptr if it cannot.
   virtual StreamRecorder* recorder() noexcept { return nullptr; }

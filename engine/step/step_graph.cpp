@@ -66,6 +66,19 @@ StepGraph::Entry* StepGraph::find(const StepKey& key) {
   return &entries_.front();
 }
 
+std::optional<GraphSize> StepGraph::recorded_size(const StepKey& key) const {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.key == key; });
+  if (found == entries_.end()) return std::nullopt;
+  if (found->one != nullptr) return found->one->size();
+  if (found->many == nullptr) return std::nullopt;
+  const GraphSize all = found->many->size();
+  const std::int64_t steps = options_.steps_per_launch;
+  return GraphSize{.kernels = all.kernels / steps,
+                   .copies = all.copies / steps,
+                   .fills = all.fills / steps,
+                   .others = all.others / steps};
+}
+
 std::shared_ptr<ExecutableGraph> StepGraph::record(const std::function<void()>& step, std::int64_t steps) {
   const AllocatorGuard guard(memory_);
   recorder_->begin(stream_);

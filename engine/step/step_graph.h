@@ -8,6 +8,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 
 #include "../core/shape.h"
 #include "../device/caching_allocator.h"
@@ -51,6 +52,8 @@ class StepGraph {
   // Throws: what step throws; DeviceError if the step cannot be recorded. The device is usable afterwards, and the next
   // run of the key records again.
   std::int64_t run(const StepKey& key, const std::function<void()>& step, std::int64_t wanted = 1);
+  // What one step of the key consists of on the device; nothing before it was recorded.
+  std::optional<GraphSize> recorded_size(const StepKey& key) const;
   // Steps done so far.
   std::int64_t runs() const noexcept { return runs_; }
   // Whether steps are recorded on this device.

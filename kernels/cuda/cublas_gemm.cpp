@@ -18,6 +18,7 @@
 #include "kernels/cuda/hash_key.h"
 #include "kernels/launch/check.h"
 #include "kernels/launch/launch_log.h"
+#include "kernels/launch/profile.h"
 
 namespace heddle::cuda {
 namespace {
@@ -236,6 +237,7 @@ bool CublasGemm::multiply(const GemmCall<T>& call, cudaStream_t stream) {
         writes(call.row_sums, call.rows),
         writes_bytes(workspace.mutable_raw_data(), workspace.defined() ? workspace.nbytes() : 0)};
     note_launch("cublasLtMatmul", accesses);
+    const profile::Range range("cublasLtMatmul");
     const float alpha = 1, beta = call.add ? 1.0f : 0.0f;
     HEDDLE_CUBLAS_CHECK(cublasLtMatmul(state_->handle, plan.operation.get(), &alpha, call.b, plan.b.get(), call.a,
                                        plan.a.get(), &beta, call.y, plan.y.get(), call.y, plan.y.get(), &algorithm.algo,

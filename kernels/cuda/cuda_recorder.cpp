@@ -1,5 +1,7 @@
 #include "kernels/cuda/cuda_recorder.h"
 
+#include <vector>
+
 #include "engine/core/error.h"
 #include "kernels/launch/check.h"
 #include "kernels/launch/current_device.h"
@@ -25,7 +27,8 @@ void stop_recording(cudaStream_t stream) noexcept {
 
 class CudaExecutableGraph final : public ExecutableGraph {
  public:
-  CudaExecutableGraph(int device_index, cudaGraphExec_t graph) : device_index_(device_index), graph_(graph) {}
+  CudaExecutableGraph(int device_index, cudaGraphExec_t graph, const GraphSize& size)
+      : device_index_(device_index), graph_(graph), size_(size) {}
   ~CudaExecutableGraph() override {
     if (cudaSetDevice(device_index_) != cudaSuccess) return;
     if (last_ != nullptr) cudaStreamSynchronize(last_);
@@ -37,12 +40,31 @@ class CudaExecutableGraph final : public ExecutableGraph {
     HEDDLE_CUDA_CHECK(cudaGraphLaunch(graph_, handle_of(stream)));
     last_ = handle_of(stream);
   }
+  GraphSize size() const noexcept override { return size_; }
 
  private:
   int device_index_;
   cudaGraphExec_t graph_;
+  GraphSize size_;
   cudaStream_t last_ = nullptr;  // where it was launched
 };
+
+GraphSize size_of(cudaGraph_t graph) {
+  std::size_t count = 0;
+  HEDDLE_CUDA_CHECK(cudaGraphGetNodes(graph, nullptr, &count));
+  std::vector<cudaGraphNode_t> nodes(count);
+  HEDDLE_CUDA_CHECK(cudaGraphGetNodes(graph, nodes.data(), &count));
+  GraphSize size;
+  for (const cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type{};
+    HEDDLE_CUDA_CHECK(cudaGraphNodeGetType(node, &type));
+    ++(type == cudaGraphNodeTypeKernel   ? size.kernels
+       : type == cudaGraphNodeTypeMemcpy ? size.copies
+       : type == cudaGraphNodeTypeMemset ? size.fills
+                                         : size.others);
+  }
+  return size;
+}
 
 }  // namespace
 
@@ -73,10 +95,11 @@ std::shared_ptr<ExecutableGraph> CudaRecorder::end(Stream stream) {
     stop_recording(handle_of(stream));
     check(error, "cudaStreamEndCapture");
   }
+  const GraphSize size = size_of(recorded.graph);
   cudaGraphExec_t executable = nullptr;
   HEDDLE_CUDA_CHECK(cudaGraphInstantiate(&executable, recorded.graph, 0));
   try {
-    return std::make_shared<CudaExecutableGraph>(device_index_, executable);
+    return std::make_shared<CudaExecutableGraph>(device_index_, executable, size);
   } catch (...) {
     cudaGraphExecDestroy(executable);
     throw;

@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda_recorder.h"
 #include "kernels/cuda/event_pool.h"
 #include "kernels/cuda/staging.h"
+#include "kernels/cuda/stopwatch.h"
 #include "kernels/launch/check.h"
 #include "kernels/launch/current_device.h"
 #include "kernels/launch/launch_log.h"
@@ -251,6 +252,21 @@ void CudaRuntime::synchronize(Stream stream) {
   use();
   HEDDLE_CUDA_CHECK(cudaStreamSynchronize(handle_of(stream)));
   forget_launches();
+}
+
+void CudaRuntime::prepare_launch(const char* name) {
+  use();
+  note_launch(name, {});
+}
+
+WorkCounts CudaRuntime::work_counts() const noexcept {
+  const LaunchTotals totals = launch_totals();
+  return {.launches = totals.launches, .read_nbytes = totals.read_nbytes, .written_nbytes = totals.written_nbytes};
+}
+
+std::unique_ptr<Stopwatch> CudaRuntime::make_stopwatch() {
+  use();
+  return std::make_unique<CudaStopwatch>();
 }
 
 StreamRecorder* CudaRuntime::recorder() noexcept { return recorder_.get(); }

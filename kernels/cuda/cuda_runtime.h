@@ -48,6 +48,9 @@ class CudaRuntime final : public DeviceRuntime {
   void wait(Stream stream, const Event& event) override;
   bool is_done(Stream stream) override;
   void synchronize(Stream stream) override;
+  void prepare_launch(const char* name) override;
+  WorkCounts work_counts() const noexcept override;
+  std::unique_ptr<Stopwatch> make_stopwatch() override;
   StreamRecorder* recorder() noexcept override;
   void begin_range(const char* name) noexcept override;
   void end_range() noexcept override;

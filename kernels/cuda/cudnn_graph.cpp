@@ -14,8 +14,10 @@
 #include "kernels/cuda/cudnn_builders.h"
 #include "kernels/cuda/cudnn_plan_cache.h"
 #include "kernels/cuda/hash_key.h"
+#include "kernels/cuda/stopwatch.h"
 #include "kernels/launch/check.h"
 #include "kernels/launch/launch_log.h"
+#include "kernels/launch/profile.h"
 
 namespace heddle::cuda {
 namespace {
@@ -120,36 +122,6 @@ Tensor scratch(std::int64_t nbytes, Device device) {
   return nbytes == 0 ? Tensor() : Tensor::empty({nbytes}, DType::u8, device);
 }
 
-// Two events that tell how long the work between them took.
-class Stopwatch {
- public:
-  Stopwatch() {
-    HEDDLE_CUDA_CHECK(cudaEventCreate(&begin_));
-    if (const cudaError_t error = cudaEventCreate(&end_); error != cudaSuccess) {
-      cudaEventDestroy(begin_);
-      check(error, "cudaEventCreate");
-    }
-  }
-  ~Stopwatch() {
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  void start(cudaStream_t stream) { HEDDLE_CUDA_CHECK(cudaEventRecord(begin_, stream)); }
-  // Waits. Milliseconds since start().
-  float stop(cudaStream_t stream) {
-    HEDDLE_CUDA_CHECK(cudaEventRecord(end_, stream));
-    HEDDLE_CUDA_CHECK(cudaEventSynchronize(end_));
-    float milliseconds = 0;
-    HEDDLE_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin_, end_));
-    return milliseconds;
-  }
-
- private:
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
-};
-
 bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   HEDDLE_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
@@ -221,18 +193,19 @@ struct CudnnGraphs::State {
           copy.data = memory.emplace_back(scratch(static_cast<std::int64_t>(copy.nbytes), device)).raw_data();
         }
       }
-      Stopwatch stopwatch;
+      CudaStopwatch stopwatch;
+      const Stream on{device, stream};
       std::size_t best = 0;
-      float least = std::numeric_limits<float>::infinity();
+      double least = std::numeric_limits<double>::infinity();
       for (std::size_t i = 0; i < candidates.size(); ++i) {
         Tensor workspace = scratch(candidates[i].workspace_nbytes, device);
         execute(candidates[i], copies, workspace.mutable_raw_data(), handle);
         for (int repetition = 0; repetition < 3; ++repetition) {
-          stopwatch.start(stream);
+          stopwatch.start(on);
           execute(candidates[i], copies, workspace.mutable_raw_data(), handle);
-          const float milliseconds = stopwatch.stop(stream);
-          if (milliseconds < least) {
-            least = milliseconds;
+          const double seconds = stopwatch.stop(on);
+          if (seconds < least) {
+            least = seconds;
             best = i;
           }
         }
@@ -290,6 +263,7 @@ bool CudnnGraphs::run(const char* name, const GraphKey& key, std::span<const Gra
     }
     accesses.push_back(writes_bytes(workspace.mutable_raw_data(), workspace.defined() ? workspace.nbytes() : 0));
     note_launch(name, accesses);
+    const profile::Range range(name);
     check_cudnn(cudnnSetStream(state_->handle, stream), "cudnnSetStream");
     execute(*entry.plan, tensors, workspace.mutable_raw_data(), state_->handle);
     return true;

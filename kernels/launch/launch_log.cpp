@@ -14,25 +14,21 @@ struct RecentNames {
   std::size_t count = 0;  // since the last wait
 };
 thread_local RecentNames recent;
-
-std::atomic<std::uint64_t> launches{0}, read_nbytes{0}, written_nbytes{0};
+thread_local LaunchTotals totals;
 std::atomic<LaunchObserver> observer{nullptr};
 
 }  // namespace
 
-LaunchTotals launch_totals() noexcept {
-  return {launches.load(std::memory_order_relaxed), read_nbytes.load(std::memory_order_relaxed),
-          written_nbytes.load(std::memory_order_relaxed)};
-}
+LaunchTotals launch_totals() noexcept { return totals; }
 
 void note_launch(const char* name, std::span<const Access> accesses) {
   recent.names[recent.count++ % kRemembered] = name;
-  launches.fetch_add(1, std::memory_order_relaxed);
+  ++totals.launches;
   for (const Access& access : accesses) {
     if (access.data == nullptr) continue;
     const std::size_t touched = access.nbytes - access.untouched_nbytes;
-    if (access.read) read_nbytes.fetch_add(touched, std::memory_order_relaxed);
-    if (access.written) written_nbytes.fetch_add(touched, std::memory_order_relaxed);
+    if (access.read) totals.read_nbytes += touched;
+    if (access.written) totals.written_nbytes += touched;
   }
   if (const LaunchObserver told = observer.load(std::memory_order_acquire)) told(name, accesses);
 }

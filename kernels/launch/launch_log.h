@@ -40,7 +40,7 @@ Access updates(T* data, std::int64_t count) {
 inline Access reads_bytes(const void* data, std::size_t nbytes) { return {data, nbytes, true, false}; }
 inline Access writes_bytes(void* data, std::size_t nbytes) { return {data, nbytes, false, true}; }
 
-// Of this process, since it started.
+// Of the calling thread, since it started.
 struct LaunchTotals {
   std::uint64_t launches = 0;
   std::uint64_t read_nbytes = 0;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What somebody finds who uses an installed Heddle: package files, headers, names, examples/embed.
+"""What somebody finds who uses an installed Heddle: package files, headers, names, examples.
 
 usage: install_test.py --build DIR --source DIR [unittest arguments]
 
@@ -203,6 +203,20 @@ class Programs(unittest.TestCase):
                 run("make", f"CXX={compiler}", cwd=folder,
                     env={"PKG_CONFIG_PATH": os.path.join(library_folder, "pkgconfig"), "MAKEFLAGS": ""})
                 self.check_example(os.path.join(folder, "embed"), library_folder)
+
+    def test_the_example_with_an_own_kernel_builds_with_make(self):
+        """Without nvcc for the CPU; with it, where the build has the plugin, for a GPU, and runs on the CPU here."""
+        if not shutil.which("make"):
+            self.skipTest("make is missing")
+        nvcc = shutil.which("nvcc") if build_option("cuda") == "enabled" else None
+        for name in [""] + ([nvcc] if nvcc else []):
+            with self.subTest(nvcc=name):
+                folder = os.path.join(self.work, "own_kernel-" + ("nvcc" if name else "cpu"))
+                shutil.copytree(os.path.join(arguments.source, "examples/own_kernel"), folder)
+                run("make", f"NVCC={name}", "ARCH=sm_90", cwd=folder,
+                    env={"PKG_CONFIG_PATH": os.path.join(library_folder, "pkgconfig"), "MAKEFLAGS": ""})
+                output = run(os.path.join(folder, "own_kernel"), "cpu", env={"LD_LIBRARY_PATH": library_folder})
+                self.assertRegex(output, r"accuracy 0\.9|accuracy 1")
 
     def test_the_example_builds_with_cmake(self):
         if not shutil.which("cmake"):

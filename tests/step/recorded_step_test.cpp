@@ -1,4 +1,5 @@
 // StepGraph on a device that records, on the simulated CUDA.
+#include <optional>
 #include <vector>
 
 #include "engine/backend/backend.h"
@@ -69,6 +70,48 @@ TEST_CASE("a step is called once, recorded once, and launched as one graph from 
   CHECK(used.copies_host_to_device + used.copies_device_to_host + used.copies_device_to_device == 0);
   CHECK(counter.total() == 14);
   CHECK(graph.runs() == 7);
+}
+
+TEST_CASE("a recorded step tells what it consists of, however many go into a launch") {
+  for (const std::int64_t steps_per_launch : {1, 4}) {
+    StepGraph graph(kGpu, {.steps_per_launch = steps_per_launch});
+    Counter counter;
+    Tensor source = Tensor::zeros({8}, DType::f32, kGpu), target = Tensor::zeros({8}, DType::f32, kGpu);
+    const step::StepKey key{.input = {64}};
+    const auto step = [&] {
+      counter.step();
+      target.copy_from(source);
+    };
+    CHECK_FALSE(graph.recorded_size(key).has_value());
+    graph.run(key, step, steps_per_launch);
+    // Called, not recorded.
+    CHECK_FALSE(graph.recorded_size(key).has_value());
+    graph.run(key, step, steps_per_launch);
+    const std::optional<GraphSize> size = graph.recorded_size(key);
+    REQUIRE(size.has_value());
+    CHECK(size->kernels == 3);
+    CHECK(size->copies == 1);
+    CHECK(size->fills + size->others == 0);
+    CHECK_FALSE(graph.recorded_size({.input = {65}}).has_value());
+  }
+}
+
+TEST_CASE("a thread's queued work is counted, with the bytes that it touches") {
+  DeviceRuntime& runtime = runtime_for(kGpu);
+  Counter counter(1, 1000);
+  const WorkCounts before = runtime.work_counts();
+  counter.step();
+  runtime.prepare_launch("own kernel");
+  const WorkCounts after = runtime.work_counts();
+  CHECK(after.launches - before.launches == 3 + 1);
+  // fill writes; axpy reads both and writes one, twice.
+  CHECK(after.read_nbytes - before.read_nbytes == 4 * 4000);
+  CHECK(after.written_nbytes - before.written_nbytes == 3 * 4000);
+  CHECK(runtime_for(Device::cpu()).work_counts().launches == 0);
+  // An error names what a program announced.
+  cudasim::fail_nth("cudaStreamSynchronize", 1, cudaErrorUnknown);
+  CHECK_THROWS_WITH(runtime.synchronize(current_stream(kGpu)), Catch::Contains("own kernel"));
+  cudasim::clear_failures();
 }
 
 TEST_CASE("eager tensors never get the memory of recorded steps, nor is any asked for after the first run of a key") {
@@ -188,7 +231,7 @@ TEST_CASE("errors of CUDA while recording end the recording") {
   graph.run({}, step);
   int failures = 0;
   for (const char* function : {"cudaStreamBeginCapture", "cudaLaunchKernel", "cudaStreamEndCapture",
-                               "cudaGraphInstantiate", "cudaGraphLaunch"}) {
+                               "cudaGraphGetNodes", "cudaGraphInstantiate", "cudaGraphLaunch"}) {
     INFO(function);
     cudasim::fail_nth(function, 1, cudaErrorUnknown);
     try {
@@ -199,7 +242,7 @@ TEST_CASE("errors of CUDA while recording end the recording") {
     }
     cudasim::clear_failures();
   }
-  CHECK(failures == 5);
+  CHECK(failures == 6);
   CHECK(graph.runs() == 1);
   graph.run({}, step);
   CHECK(counter.total() == 4);
