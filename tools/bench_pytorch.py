@@ -12,54 +12,30 @@ both memory formats; the faster one counts. Also a step on a batch that is ready
 medians over the rounds, with the smallest and largest beside them. Prints a Markdown table, and JSON with --json.
 """
 import argparse
-import gzip
 import json
 import os
 import platform
 import shutil
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 
+from pytorch_peer import DATA_PLACES, build_model, find_python, training_set
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FORMATS = ("contiguous", "channels_last")
-DATA_PLACES = ("/usr/share/datasets/fashion-mnist", os.path.expanduser("~/.cache/heddle/fashion-mnist"))
 
 
 # ---- the PyTorch side, run in a process of its own ----------------------------------------------------------------
-def build_model(name):
-    from torch import nn
-    if name == "lenet":
-        layers = [nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-                  nn.Flatten(), nn.Linear(256, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)]
-    elif name == "lenet-d2l":
-        layers = [nn.Conv2d(1, 20, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(), nn.AvgPool2d(2),
-                  nn.Flatten(), nn.Linear(800, 128), nn.ReLU(), nn.Linear(128, 10)]
-    else:
-        raise SystemExit(f"unknown model {name}: lenet or lenet-d2l")
-    return nn.Sequential(*layers)
-
-
-def read_idx(path):
-    import torch
-    with gzip.open(path, "rb") as f:
-        data = f.read()
-    rank = data[3]
-    dims = struct.unpack(f">{rank}I", data[4:4 + 4 * rank])
-    return torch.frombuffer(bytearray(data[4 + 4 * rank:]), dtype=torch.uint8).reshape(dims)
-
-
 def worker(options):
     """One measurement: JSON with milliseconds per step, data included and without."""
     import torch
     from torch import nn
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
-    images = read_idx(os.path.join(options.data_dir, "train-images-idx3-ubyte.gz")).unsqueeze(1)
-    labels = read_idx(os.path.join(options.data_dir, "train-labels-idx1-ubyte.gz")).long()
+    images, labels = training_set(options.data_dir)
     model = build_model(options.model[0])
     layout = torch.channels_last if options.worker == "channels_last" else torch.contiguous_format
     model = model.to(memory_format=layout)
@@ -168,13 +144,6 @@ def cpu_name():
         return platform.machine()
 
 
-def find_python():
-    for python in (sys.executable, "/usr/bin/python3"):
-        if python and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0:
-            return python
-    raise SystemExit("no Python with PyTorch (Debian package: python3-torch); name one with --python")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", action="append", help="lenet or lenet-d2l; default both")
@@ -195,6 +164,8 @@ def main():
     if not shutil.which(options.heddle):
         raise SystemExit(f"{options.heddle} is missing: build Heddle, or name the program with --heddle")
     options.python = options.python or find_python()
+    if options.python is None:
+        raise SystemExit("no Python with PyTorch (Debian package: python3-torch); name one with --python")
     rows = [measure(options, model) for model in options.model]
     print(f"PyTorch {rows[0]['pytorch']}, {cpu_name()}, {options.threads} threads, medians of {options.rounds} "
           "alternating rounds (smallest-largest)\n")

@@ -71,6 +71,19 @@ data::ResidentDataset make_resident(datasets::ImageDataset& part, Device device)
   return resident;
 }
 
+Json describe_step(const StepWork& work) {
+  Json step = {{"launches", work.queued.launches},
+               {"read_bytes", work.queued.read_nbytes},
+               {"written_bytes", work.queued.written_nbytes}};
+  if (work.recorded) {
+    step["recorded"] = {{"kernels", work.recorded->kernels},
+                        {"copies", work.recorded->copies},
+                        {"fills", work.recorded->fills},
+                        {"others", work.recorded->others}};
+  }
+  return step;
+}
+
 int finish(const TrainOptions& options, Trainer& trainer, RunFolder& folder, Json run, int code, Console& out) {
   const checkpoint::TrainingState& state = trainer.state();
   run["result"] = {{"ended", time_now()},
@@ -80,6 +93,7 @@ int finish(const TrainOptions& options, Trainer& trainer, RunFolder& folder, Jso
                    {"best_test_accuracy", state.best_metric.value_or(0.0)},
                    {"best_epoch", state.best_epoch},
                    {"weights_crc32", crc32_text(trainer.weights_crc32())}};
+  if (const std::optional<StepWork> work = trainer.step_work()) run["result"]["step"] = describe_step(*work);
   folder.write_description(run);
   if (code == exit_code::kDone) {
     out.line(fmt::format("done     {} epochs; best test accuracy {:.2f}% in epoch {}; weights crc32 {}; run folder {}",

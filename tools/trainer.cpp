@@ -59,11 +59,18 @@ optim::ScheduleOptions schedule_options(const Settings& s, std::int64_t batches_
           .steps_per_epoch = batches_per_epoch};
 }
 
+WorkCounts difference(const WorkCounts& after, const WorkCounts& before) {
+  return {.launches = after.launches - before.launches,
+          .read_nbytes = after.read_nbytes - before.read_nbytes,
+          .written_nbytes = after.written_nbytes - before.written_nbytes};
+}
+
 }  // namespace
 
 Trainer::Trainer(const Settings& settings, nn::Module& model, const data::ResidentDataset& train,
                  const data::DataLoaderOptions& normalisation)
     : model_(model),
+      batch_size_(std::min(settings.batch_size, train.size())),
       parameters_(model),
       loader_(train, loader_options(settings, normalisation)),
       optimizer_(make_optimizer(settings, parameters_)),
@@ -83,6 +90,7 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
 // Recorded on a GPU: then this runs for the first steps of a kind only, and nothing in it may depend on the step. What
 // changes from step to step is read on the device: place in the order, learning rate, step number, random streams.
 void Trainer::train_step(std::int64_t images) {
+  const WorkCounts before = runtime_for(parameters_.device()).work_counts();
   random_.begin_step();                                                           // layers draw from the step's streams
   optimizer_->zero_grad();                                                        // marks leaves fresh, no kernel
   const data::Batch batch = loader_.load(images);                                 // resident u8 -> normalised (B,H,W,C)
@@ -90,6 +98,12 @@ void Trainer::train_step(std::int64_t images) {
   const Variable loss = ops::cross_entropy(logits, batch.labels, loss_options_);  // loss, gradient, counts in one pass
   backward(loss);                                                                 // sums of gradients over the batch
   optimizer_->step(step_options_);  // divides by the weight sum; one pass over the flat buffer; writes the record
+  if (images == batch_size_) step_work_ = difference(runtime_for(parameters_.device()).work_counts(), before);
+}
+
+std::optional<StepWork> Trainer::step_work() const {
+  if (step_work_.launches == 0) return std::nullopt;
+  return StepWork{.queued = step_work_, .recorded = graph_.recorded_size({.input = {batch_size_}})};
 }
 
 bool Trainer::advance() {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/checkpoint/checkpoint.h"
@@ -29,6 +30,12 @@ struct EpochSums {
   double seconds = 0.0;  // of training alone
 
   double images_per_second() const { return seconds > 0 ? static_cast<double>(metrics.samples()) / seconds : 0.0; }
+};
+
+// What one step of a full batch asks of a GPU.
+struct StepWork {
+  WorkCounts queued;                  // kernels and library calls, and the bytes that they touch
+  std::optional<GraphSize> recorded;  // what the step's recording consists of, if there is one
 };
 
 // The loss was NaN or infinite. The weights are those before the step that met it.
@@ -64,6 +71,8 @@ class Trainer {
   std::int64_t batches_per_epoch() const { return loader_.batches_per_epoch(); }
   // Of the last finished step.
   double learning_rate() const { return schedule_.at_step(std::max<std::int64_t>(state_.step - 1, 0)); }
+  // Nothing on a device that counts no work, as a CPU, and before the first step.
+  std::optional<StepWork> step_work() const;
   // CRC-32 of all weights.
   std::uint32_t weights_crc32() const;
 
@@ -75,6 +84,7 @@ class Trainer {
   [[noreturn]] void stop_non_finite() const;
 
   nn::Module& model_;
+  std::int64_t batch_size_;
   nn::ParameterBuffer parameters_;
   data::DataLoader loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -87,6 +97,7 @@ class Trainer {
   optim::StepOptions step_options_;
   checkpoint::TrainingState state_;
   EpochSums sums_;
+  WorkCounts step_work_;  // of the latest full batch that was called or recorded
   double last_finite_loss_ = 0.0;
   bool had_finite_loss_ = false;
 };

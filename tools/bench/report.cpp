@@ -161,7 +161,7 @@ Json to_json(const Conditions& c, const std::vector<OpResult>& results) {
   if (!c.model.empty()) {
     report["model"] = c.model;
     report["batch_size"] = c.batch_size;
-    report["step_seconds"] = step_seconds(results, KernelChoice::automatic);
+    if (c.timed) report["step_seconds"] = step_seconds(results, KernelChoice::automatic);
   }
   if (c.timed) {
     report["limits"] = {{"bytes_per_second", c.limits.bytes_per_second},
