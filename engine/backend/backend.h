@@ -44,6 +44,24 @@ struct UpdateTensors {
   Tensor scalars;       // undefined, or what prepare_update wrote for these gradients
 };
 
+// Convolution, ReLU and 2x2 pooling in one pass each way, for backends that have one (Backend::fused_conv2d_pool): the
+// convolution's own output, four times the result, is neither written nor kept. x (N,H,W,I), w (O,KH,KW,I), y
+// (N,OH/2,OW/2,O), where OH and OW are the convolution's sizes.
+class FusedConv2dPool {
+ public:
+  virtual ~FusedConv2dPool() = default;
+  // y = pool(max(0, conv(x, w) (+ bias))), with the rules of conv2d_forward, max_pool2d_forward with relu and
+  // avg_pool2d_forward. code: u8 of y's shape: bit 2 * row + column is set where that element of the window gets
+  // gradient; or undefined if no gradient is wanted.
+  virtual void forward(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dPoolParams& params, Tensor& y,
+                       Tensor& code) = 0;
+  // dy and code are of y's shape; the rest is as in Backend::conv2d_backward_data and conv2d_backward_weight.
+  virtual void backward_data(const Tensor& dy, const Tensor& code, const Tensor& w, const Conv2dPoolParams& params,
+                             const Tensor& relu_mask, Tensor& dx, WriteMode mode) = 0;
+  virtual void backward_weight(const Tensor& x, const Tensor& dy, const Tensor& code, const Conv2dPoolParams& params,
+                               Tensor& dw, Tensor* db, WriteMode mode) = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -103,6 +121,9 @@ class Backend {
   // dw (=|+=) gradient for w; db likewise unless nullptr. The mode holds for both.
   virtual void conv2d_backward_weight(const Tensor& x, const Tensor& dy, const Conv2dParams& params, Tensor& dw,
                                       Tensor* db, WriteMode mode) = 0;
+  // The fused form for operands like these, all three passes of it; null where the backend has none, or where it is
+  // faster without. What it returns lives as long as the backend.
+  virtual FusedConv2dPool* fused_conv2d_pool(const Tensor& x, const Tensor& w, const Conv2dPoolParams& params) = 0;
   // y (rows,out) = x (rows,in) w^T (+ bias), then max(0, .) if relu.
   virtual void linear_forward(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu, Tensor& y) = 0;
   // As the convolution's.

@@ -50,6 +50,24 @@ struct Pool2dParams {
   friend bool operator==(const Pool2dParams&, const Pool2dParams&) = default;
 };
 
+// Windows of 2x2 side by side; an odd last row or column is left out.
+constexpr bool pools_2x2(const Pool2dParams& p) noexcept {
+  return p.kernel_h == 2 && p.kernel_w == 2 && p.stride_h == 2 && p.stride_w == 2 && p.padding_h == 0 &&
+         p.padding_w == 0 && !p.ceil_mode;
+}
+
+struct Pooling2d {
+  PoolKind kind = PoolKind::max;
+  Pool2dParams params;
+  friend bool operator==(const Pooling2d&, const Pooling2d&) = default;
+};
+
+// A convolution, max(0, .) of it, and a pooling of that for which pools_2x2() holds.
+struct Conv2dPoolParams {
+  Conv2dParams conv;
+  PoolKind pool = PoolKind::max;
+};
+
 struct MatmulParams {
   bool transpose_a = false;
   bool transpose_b = false;

@@ -63,18 +63,23 @@ constexpr std::array kBackwardWeightRows = {
     ConvBackwardWeightRow{"plain", kOwn, conv_plain_supports, always, conv_backward_weight_plain},
 };
 
-// x (N,H,W,C), w (O,KH,KW,C/groups), y (N,OH,OW,O).
-ConvSizes sizes_of(const Shape& x, const Shape& w, const Shape& y, const Conv2dParams& params) {
-  return {.batch = x[0],
-          .in_h = x[1],
-          .in_w = x[2],
-          .in_c = x[3],
-          .out_h = y[1],
-          .out_w = y[2],
-          .out_c = y[3],
-          .kernel_h = w[1],
-          .kernel_w = w[2],
-          .params = params};
+// The first row that can and should do the call, in the order of run_best; null if there is none.
+template <class Rows>
+auto first_choice(const Rows& rows, const ConvSizes& sizes, DType dtype) -> decltype(rows.data()) {
+  for (int round = 0; round < 2; ++round) {
+    for (const auto& row : rows) {
+      if (is_tried(row.source, kernel_choice(), round) && row.supports(sizes, dtype) && row.wins(sizes, dtype)) {
+        return &row;
+      }
+    }
+  }
+  return nullptr;
+}
+
+template <class Rows, class Run>
+bool is_first_choice(const Rows& rows, const ConvSizes& sizes, DType dtype, Run run) {
+  const auto* const row = first_choice(rows, sizes, dtype);
+  return row != nullptr && row->run == run;
 }
 
 // Runs the best row of the kind that kernel_choice() prefers, or else of the other. One that finds no memory for its
@@ -110,10 +115,29 @@ std::span<const ConvForwardRow> conv_forward_rows() { return kForwardRows; }
 std::span<const ConvBackwardDataRow> conv_backward_data_rows() { return kBackwardDataRows; }
 std::span<const ConvBackwardWeightRow> conv_backward_weight_rows() { return kBackwardWeightRows; }
 
+ConvSizes conv_sizes(const Shape& x, const Shape& w, const Shape& y, const Conv2dParams& params) {
+  return {.batch = x[0],
+          .in_h = x[1],
+          .in_w = x[2],
+          .in_c = x[3],
+          .out_h = y[1],
+          .out_w = y[2],
+          .out_c = y[3],
+          .kernel_h = w[1],
+          .kernel_w = w[2],
+          .params = params};
+}
+
+bool conv_simd_is_chosen(const ConvSizes& sizes, DType dtype) {
+  return is_first_choice(kForwardRows, sizes, dtype, conv_forward_simd) &&
+         is_first_choice(kBackwardDataRows, sizes, dtype, conv_backward_data_simd) &&
+         is_first_choice(kBackwardWeightRows, sizes, dtype, conv_backward_weight_simd);
+}
+
 void CpuBackend::conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params,
                                 bool relu, Tensor& y) {
   if (y.numel() == 0) return;
-  const ConvForwardCall call{sizes_of(x.shape(), w.shape(), y.shape(), params), x, w, bias, relu, y};
+  const ConvForwardCall call{conv_sizes(x.shape(), w.shape(), y.shape(), params), x, w, bias, relu, y};
   if (run_best(kForwardRows, call.sizes, x.dtype(), [&](const ConvForwardRow& row) { row.run(call); })) return;
   if (x.dtype() != DType::bf16) throw_dtype("conv2d_forward", x.dtype());
   Tensor wide_y = Tensor::empty(y.shape());
@@ -124,7 +148,7 @@ void CpuBackend::conv2d_forward(const Tensor& x, const Tensor& w, const Tensor& 
 void CpuBackend::conv2d_backward_data(const Tensor& dy, const Tensor& w, const Conv2dParams& params,
                                       const Tensor& relu_mask, Tensor& dx, WriteMode mode) {
   if (dx.numel() == 0) return;
-  const ConvSizes sizes = sizes_of(dx.shape(), w.shape(), dy.shape(), params);
+  const ConvSizes sizes = conv_sizes(dx.shape(), w.shape(), dy.shape(), params);
   const bool done = run_best(kBackwardDataRows, sizes, dy.dtype(), [&](const ConvBackwardDataRow& row) {
     Tensor fresh = mode == WriteMode::store ? dx : Tensor::empty_like(dx);
     row.run({sizes, dy, w, relu_mask, fresh});
@@ -143,7 +167,7 @@ void CpuBackend::conv2d_backward_data(const Tensor& dy, const Tensor& w, const C
 
 void CpuBackend::conv2d_backward_weight(const Tensor& x, const Tensor& dy, const Conv2dParams& params, Tensor& dw,
                                         Tensor* db, WriteMode mode) {
-  const ConvSizes sizes = sizes_of(x.shape(), dw.shape(), dy.shape(), params);
+  const ConvSizes sizes = conv_sizes(x.shape(), dw.shape(), dy.shape(), params);
   const bool done = run_best(kBackwardWeightRows, sizes, x.dtype(), [&](const ConvBackwardWeightRow& row) {
     row.run({sizes, x, dy, dw, db, mode});
   });

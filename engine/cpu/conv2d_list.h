@@ -26,6 +26,9 @@ struct ConvSizes {
   std::int64_t macs() const noexcept { return batch * out_h * out_w * out_c * kernel_h * kernel_w * group_in_c(); }
 };
 
+// x (N,H,W,C), w (O,KH,KW,C/groups), y (N,OH,OW,O).
+ConvSizes conv_sizes(const Shape& x, const Shape& w, const Shape& y, const Conv2dParams& params);
+
 struct ConvForwardCall {
   ConvSizes sizes;
   const Tensor& x;
@@ -80,12 +83,19 @@ struct ConvBackwardWeightRow {
 std::span<const ConvForwardRow> conv_forward_rows();
 std::span<const ConvBackwardDataRow> conv_backward_data_rows();
 std::span<const ConvBackwardWeightRow> conv_backward_weight_rows();
+// True if the simd rows are what all three passes run on under the present kernel_choice().
+bool conv_simd_is_chosen(const ConvSizes& sizes, DType dtype);
 
 // conv2d_simd.cpp: f32 without groups and dilation. The mask of the data gradient is applied.
 bool conv_simd_supports(const ConvSizes& sizes, DType dtype);
 void conv_forward_simd(const ConvForwardCall& call);
 void conv_backward_data_simd(const ConvBackwardDataCall& call);
 void conv_backward_weight_simd(const ConvBackwardWeightCall& call);
+// The same with a 2x2 pooling behind the convolution in the same pass: y, dy and code (u8, see FusedConv2dPool; may be
+// undefined in the forward pass) are of the pooled shape, the call's sizes are the convolution's.
+void conv_pool_forward_simd(const ConvForwardCall& call, PoolKind pool, const Tensor& code);
+void conv_pool_backward_data_simd(const ConvBackwardDataCall& call, PoolKind pool, const Tensor& code, WriteMode mode);
+void conv_pool_backward_weight_simd(const ConvBackwardWeightCall& call, PoolKind pool, const Tensor& code);
 
 // conv2d_dense.cpp: f32, tiny images (in_h*in_w*out_h*out_w <= 16) without groups. The mask is applied.
 bool conv_dense_supports(const ConvSizes& sizes, DType dtype);

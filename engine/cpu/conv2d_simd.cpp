@@ -16,6 +16,18 @@ using simd::SimdKernels;
 constexpr std::int64_t kSimdKernel = 2;  // in PackedLayout; oneDNN's formats have 1
 enum : std::int64_t { kForward, kBackwardData };
 
+// The pooling behind a convolution, and the code of its windows (undefined: not wanted).
+struct Pooling {
+  simd::PoolAfter kind = simd::PoolAfter::kNone;
+  Tensor code = {};
+
+  const std::uint8_t* code_data() const { return code.defined() ? code.host_data<std::uint8_t>() : nullptr; }
+};
+
+Pooling pooling_of(PoolKind kind, const Tensor& code) {
+  return {kind == PoolKind::max ? simd::PoolAfter::kMax : simd::PoolAfter::kAverage, code};
+}
+
 ConvShape shape_of(const ConvSizes& s) {
   return {.in_h = s.in_h,
           .in_w = s.in_w,
@@ -67,24 +79,20 @@ std::shared_ptr<Storage> packed_weights(const SimdKernels& kernels, const ConvSh
       [&](void* destination) { pack(shape, w.host_data<float>(), static_cast<float*>(destination)); });
 }
 
-}  // namespace
-
-bool conv_simd_supports(const ConvSizes& s, DType dtype) {
-  const Conv2dParams& p = s.params;
-  return dtype == DType::f32 && p.groups == 1 && p.dilation_h == 1 && p.dilation_w == 1 && s.macs() != 0;
-}
-
-void conv_forward_simd(const ConvForwardCall& call) {
+void forward(const ConvForwardCall& call, const Pooling& pooling) {
   const SimdKernels& kernels = simd::simd_kernels();
   const ConvShape shape = shape_of(call.sizes);
   const auto packed = packed_weights(kernels, shape, call.w, kForward);
   const ImageUnits units(call.sizes.batch, kernels.image_block);
   const PartScratch scratch(units.parts(), kernels.conv_scratch_floats(shape));
-  simd::ConvForward args{.x = call.x.host_data<float>(),
-                         .packed_w = static_cast<const float*>(packed->data()),
-                         .bias = call.bias.defined() ? call.bias.host_data<float>() : nullptr,
-                         .relu = call.relu,
-                         .y = call.y.mutable_host_data<float>()};
+  Tensor code = pooling.code;
+  const simd::ConvForward args{.x = call.x.host_data<float>(),
+                               .packed_w = static_cast<const float*>(packed->data()),
+                               .bias = call.bias.defined() ? call.bias.host_data<float>() : nullptr,
+                               .relu = call.relu,
+                               .pool = pooling.kind,
+                               .y = call.y.mutable_host_data<float>(),
+                               .pool_code = code.defined() ? code.mutable_host_data<std::uint8_t>() : nullptr};
   parallel_for(units.count, 1, [&](std::int64_t begin, std::int64_t end, int part) {
     simd::ConvForward mine = args;
     mine.scratch = scratch.of(part);
@@ -92,15 +100,18 @@ void conv_forward_simd(const ConvForwardCall& call) {
   });
 }
 
-void conv_backward_data_simd(const ConvBackwardDataCall& call) {
+void backward_data(const ConvBackwardDataCall& call, const Pooling& pooling, WriteMode mode) {
   const SimdKernels& kernels = simd::simd_kernels();
   const ConvShape shape = shape_of(call.sizes);
   const auto packed = packed_weights(kernels, shape, call.w, kBackwardData);
   const ImageUnits units(call.sizes.batch, kernels.image_block);
   const PartScratch scratch(units.parts(), kernels.conv_scratch_floats(shape));
   const simd::ConvBackwardData args{.dy = call.dy.host_data<float>(),
+                                    .pool = pooling.kind,
+                                    .pool_code = pooling.code_data(),
                                     .packed_w = static_cast<const float*>(packed->data()),
                                     .relu_mask = call.relu_mask.defined() ? call.relu_mask.host_data<float>() : nullptr,
+                                    .accumulate = mode == WriteMode::add,
                                     .dx = call.dx.mutable_host_data<float>()};
   parallel_for(units.count, 1, [&](std::int64_t begin, std::int64_t end, int part) {
     simd::ConvBackwardData mine = args;
@@ -110,7 +121,7 @@ void conv_backward_data_simd(const ConvBackwardDataCall& call) {
 }
 
 // Each thread sums its images, then the parts are added in order: the bits depend on the number of threads.
-void conv_backward_weight_simd(const ConvBackwardWeightCall& call) {
+void backward_weight(const ConvBackwardWeightCall& call, const Pooling& pooling) {
   const SimdKernels& kernels = simd::simd_kernels();
   const ConvShape shape = shape_of(call.sizes);
   const ImageUnits units(call.sizes.batch, kernels.image_block);
@@ -122,10 +133,13 @@ void conv_backward_weight_simd(const ConvBackwardWeightCall& call) {
   auto* const partial = static_cast<float*>(partials->data());
   const float* const x = call.x.host_data<float>();
   const float* const dy = call.dy.host_data<float>();
+  const std::uint8_t* const code = pooling.code_data();
   parallel_for(units.count, 1, [&](std::int64_t begin, std::int64_t end, int part) {
     kernels.conv_backward_weight(shape,
                                  {.x = x,
                                   .dy = dy,
+                                  .pool = pooling.kind,
+                                  .pool_code = code,
                                   .partial = partial + static_cast<std::size_t>(part) * partial_floats,
                                   .scratch = scratch.of(part)},
                                  units.images(begin, end));
@@ -135,6 +149,29 @@ void conv_backward_weight_simd(const ConvBackwardWeightCall& call) {
                                        .dw = call.dw.mutable_host_data<float>(),
                                        .db = call.db == nullptr ? nullptr : call.db->mutable_host_data<float>(),
                                        .accumulate = call.mode == WriteMode::add});
+}
+
+}  // namespace
+
+bool conv_simd_supports(const ConvSizes& s, DType dtype) {
+  const Conv2dParams& p = s.params;
+  return dtype == DType::f32 && p.groups == 1 && p.dilation_h == 1 && p.dilation_w == 1 && s.macs() != 0;
+}
+
+void conv_forward_simd(const ConvForwardCall& call) { forward(call, {}); }
+void conv_backward_data_simd(const ConvBackwardDataCall& call) { backward_data(call, {}, WriteMode::store); }
+void conv_backward_weight_simd(const ConvBackwardWeightCall& call) { backward_weight(call, {}); }
+
+void conv_pool_forward_simd(const ConvForwardCall& call, PoolKind pool, const Tensor& code) {
+  forward(call, pooling_of(pool, code));
+}
+
+void conv_pool_backward_data_simd(const ConvBackwardDataCall& call, PoolKind pool, const Tensor& code, WriteMode mode) {
+  backward_data(call, pooling_of(pool, code), mode);
+}
+
+void conv_pool_backward_weight_simd(const ConvBackwardWeightCall& call, PoolKind pool, const Tensor& code) {
+  backward_weight(call, pooling_of(pool, code));
 }
 
 }  // namespace heddle::cpu

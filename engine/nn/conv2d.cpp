@@ -33,6 +33,10 @@ Variable Conv2d::forward(const Variable& x) { return ops::conv2d(x, weight_, bia
 
 Variable Conv2d::forward_with_relu(const Variable& x) { return ops::conv2d_relu(x, weight_, bias_, params_); }
 
+Variable Conv2d::forward_with_relu_and_pool(const Variable& x, const Pooling2d& pooling) {
+  return ops::conv2d_relu_pool2d(x, weight_, bias_, params_, pooling);
+}
+
 FeatureMap Conv2d::trace(const FeatureMap& input) {
   HEDDLE_CHECK(!input.flattened, description(), ": its input is flattened");
   HEDDLE_CHECK(input.channels == 0 || input.channels == in_channels_, description(), ": its input has ", input.channels,

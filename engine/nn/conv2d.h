@@ -19,7 +19,8 @@ struct Conv2dOptions {
 };
 
 // x (N,H,W,in_channels) -> (N,OH,OW,out_channels), OH = (H + 2 padding - dilation (kernel - 1) - 1) / stride + 1.
-// Parameters: "weight" (O,KH,KW,I/groups), "bias" (O). A ReLU that follows is computed in the same pass.
+// Parameters: "weight" (O,KH,KW,I/groups), "bias" (O). A ReLU that follows is computed in the same pass, and so
+// is a ReLU with a pooling by 2x2 behind it.
 class Conv2d final : public Module {
  public:
   // Throws: InvalidArgument if an option is out of range or groups does not divide both channel counts.
@@ -30,6 +31,8 @@ class Conv2d final : public Module {
   std::string description() const override;
   bool can_fuse_relu() const override { return true; }
   Variable forward_with_relu(const Variable& x) override;
+  bool can_fuse_relu_and_pool(const Pooling2d& pooling) const override { return pools_2x2(pooling.params); }
+  Variable forward_with_relu_and_pool(const Variable& x, const Pooling2d& pooling) override;
   FeatureMap trace(const FeatureMap& input) override;
 
   const Variable& weight() const noexcept { return weight_; }

@@ -27,6 +27,10 @@ Variable Module::forward_after_relu(const Variable&) {
   throw NotSupported(description() + ": has no fused leading ReLU");
 }
 
+Variable Module::forward_with_relu_and_pool(const Variable&, const Pooling2d&) {
+  throw NotSupported(description() + ": has no fused ReLU and pooling");
+}
+
 FeatureMap Module::trace(const FeatureMap&) { return {}; }
 
 void Module::reset_own_parameters(Philox&) {}

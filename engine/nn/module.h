@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -75,6 +76,11 @@ class Module {
   // The same for forward(max(0, x)) and a ReLU in front (max pooling).
   virtual bool can_fuse_leading_relu() const { return false; }
   virtual Variable forward_after_relu(const Variable& x);
+  // Modules with one op for pool(max(0, forward(x))) say for which poolings, and Sequential calls
+  // forward_with_relu_and_pool() where a ReLU and such a pooling follow. A pooling layer says what it is.
+  virtual bool can_fuse_relu_and_pool(const Pooling2d&) const { return false; }
+  virtual Variable forward_with_relu_and_pool(const Variable& x, const Pooling2d& pooling);
+  virtual std::optional<Pooling2d> as_pooling() const { return std::nullopt; }
 
   // Tells what comes out for what goes in, and lets a layer learn what its input is (Linear: the channels of the map
   // that was flattened). Sequential calls it when it is built. The base returns "not known": a module of your own that

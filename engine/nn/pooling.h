@@ -28,6 +28,7 @@ class MaxPool2d final : public Module {
   std::string description() const override;
   bool can_fuse_leading_relu() const override { return true; }
   Variable forward_after_relu(const Variable& x) override;
+  std::optional<Pooling2d> as_pooling() const override { return Pooling2d{PoolKind::max, params_}; }
   FeatureMap trace(const FeatureMap& input) override { return input; }
 
  private:
@@ -42,6 +43,7 @@ class AvgPool2d final : public Module {
   using Module::forward;
   Variable forward(const Variable& x) override;
   std::string description() const override;
+  std::optional<Pooling2d> as_pooling() const override { return Pooling2d{PoolKind::avg, params_}; }
   FeatureMap trace(const FeatureMap& input) override { return input; }
 
  private:

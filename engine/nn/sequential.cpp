@@ -22,7 +22,12 @@ void Sequential::plan_stages() {
     // A pool in which the ReLU costs nothing goes before a convolution, whose fused ReLU has to write its result at
     // full size and keep it for backward.
     const bool pool_takes_next = is_relu(i + 1) && i + 2 < layers_.size() && layers_[i + 2]->can_fuse_leading_relu();
-    if (is_relu(i) && i + 1 < layers_.size() && layers_[i + 1]->can_fuse_leading_relu()) {
+    const std::optional<Pooling2d> pooling =
+        is_relu(i + 1) && i + 2 < layers_.size() ? layers_[i + 2]->as_pooling() : std::nullopt;
+    if (pooling && layers_[i]->can_fuse_relu_and_pool(*pooling)) {
+      stages_.push_back({i, Fusion::relu_and_pool_after, *pooling});
+      i += 3;
+    } else if (is_relu(i) && i + 1 < layers_.size() && layers_[i + 1]->can_fuse_leading_relu()) {
       stages_.push_back({i + 1, Fusion::relu_before});
       i += 2;
     } else if (is_relu(i + 1) && !pool_takes_next && layers_[i]->can_fuse_relu()) {
@@ -44,12 +49,19 @@ Variable Sequential::forward(const Variable& x) {
         case Fusion::none: value = layer.forward(value); break;
         case Fusion::relu_after: value = layer.forward_with_relu(value); break;
         case Fusion::relu_before: value = layer.forward_after_relu(value); break;
+        case Fusion::relu_and_pool_after: value = layer.forward_with_relu_and_pool(value, stage.pooling); break;
       }
     } catch (const InvalidArgument& e) {
-      throw InvalidArgument(join_text("layer ", stage.layer, " ", layer.description(), ": ", e.what()));
+      throw InvalidArgument(join_text(stage_name(stage), ": ", e.what()));
     }
   }
   return value;
+}
+
+std::string Sequential::stage_name(const Stage& stage) const {
+  const auto name = [&](std::size_t i) { return join_text("layer ", i, " ", layers_[i]->description()); };
+  if (stage.fusion != Fusion::relu_and_pool_after) return name(stage.layer);
+  return join_text(name(stage.layer), " with ", name(stage.layer + 2));
 }
 
 FeatureMap Sequential::trace(const FeatureMap& input) {

@@ -10,7 +10,8 @@
 namespace heddle::nn {
 
 // Runs its layers in order; they are named by position ("0", "1", ...). Where a ReLU follows a layer, or stands before
-// one, that has a fused op for both, that op is used; names, parameters and results stay the same.
+// one, that has a fused op for both, or a ReLU and a pooling follow one that has a fused op for all three, that op is
+// used; names, parameters and results stay the same.
 class Sequential final : public Module {
  public:
   // in_channels: the last dimension of the input, 0 if not known. It is needed only where a Flatten comes before the
@@ -28,11 +29,13 @@ class Sequential final : public Module {
   const std::shared_ptr<Module>& operator[](std::size_t i) const { return layers_.at(i); }
 
  private:
-  enum class Fusion : std::uint8_t { none, relu_after, relu_before };
+  enum class Fusion : std::uint8_t { none, relu_after, relu_before, relu_and_pool_after };
   struct Stage {
     std::size_t layer;
     Fusion fusion;
+    Pooling2d pooling = {};  // of relu_and_pool_after
   };
+  std::string stage_name(const Stage& stage) const;
   void plan_stages();
 
   std::vector<std::shared_ptr<Module>> layers_;

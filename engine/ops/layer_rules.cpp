@@ -83,6 +83,10 @@ Shape conv2d_shape(const char* op, const Tensor& x, const Tensor& w, const Tenso
 Shape pool2d_shape(const char* op, const Tensor& x, const Pool2dParams& p) {
   check_float(op, "x", x);
   check_rank(op, "x", x, 4);
+  return pool2d_shape(op, x.shape(), p);
+}
+
+Shape pool2d_shape(const char* op, const Shape& x, const Pool2dParams& p) {
   HEDDLE_CHECK(p.kernel_h >= 1 && p.kernel_w >= 1, op, ": kernel is (", p.kernel_h, ",", p.kernel_w, "), needs >= 1");
   HEDDLE_CHECK(p.stride_h >= 1 && p.stride_w >= 1, op, ": stride is (", p.stride_h, ",", p.stride_w, "), needs >= 1");
   HEDDLE_CHECK(p.padding_h >= 0 && p.padding_w >= 0 && p.padding_h < p.kernel_h && p.padding_w < p.kernel_w, op,
@@ -90,8 +94,8 @@ Shape pool2d_shape(const char* op, const Tensor& x, const Pool2dParams& p) {
                ") makes a window of padding only; it has to be at least 0 and below the kernel");
   check_small(op, {p.kernel_h, p.kernel_w, p.stride_h, p.stride_w});
   check_positions(op, "the window", p.kernel_h, p.kernel_w);
-  return {x.dim(0), window_count(op, "height", x.shape(), x.dim(1), p.kernel_h, p.stride_h, p.padding_h, p.ceil_mode),
-          window_count(op, "width", x.shape(), x.dim(2), p.kernel_w, p.stride_w, p.padding_w, p.ceil_mode), x.dim(3)};
+  return {x[0], window_count(op, "height", x, x[1], p.kernel_h, p.stride_h, p.padding_h, p.ceil_mode),
+          window_count(op, "width", x, x[2], p.kernel_w, p.stride_w, p.padding_w, p.ceil_mode), x[3]};
 }
 
 Shape adaptive_pool2d_shape(const char* op, const Tensor& x, std::int64_t out_h, std::int64_t out_w) {

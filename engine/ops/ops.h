@@ -168,6 +168,11 @@ Variable mse_loss(const Variable& x, const Variable& target, Reduction reduction
 Variable conv2d(const Variable& x, const Variable& w, const Variable& bias = {}, const Conv2dParams& params = {});
 // The same with max(0, .) in one pass.
 Variable conv2d_relu(const Variable& x, const Variable& w, const Variable& bias = {}, const Conv2dParams& params = {});
+// pool(max(0, conv2d(x, w, bias))). For windows of 2x2 side by side (pools_2x2) in one pass where the backend has one,
+// which then keeps nothing of the convolution's own size; else conv2d and relu_max_pool2d, or conv2d_relu and
+// avg_pool2d, whose values and gradients it has but for rounding.
+Variable conv2d_relu_pool2d(const Variable& x, const Variable& w, const Variable& bias, const Conv2dParams& params,
+                            const Pooling2d& pooling = {});
 // x (..,in), w (out,in), bias (out) or undefined -> x w^T + bias (..,out).
 Variable linear(const Variable& x, const Variable& w, const Variable& bias = {});
 Variable linear_relu(const Variable& x, const Variable& w, const Variable& bias = {});

@@ -42,6 +42,7 @@ Shape conv2d_shape(const char* op, const Tensor& x, const Tensor& w, const Tenso
 // With ceil_mode the size is rounded up, but a last window that starts at or beyond input + leading padding is dropped.
 // Padding is smaller than the kernel, so no window holds padding only.
 Shape pool2d_shape(const char* op, const Tensor& x, const Pool2dParams& params);
+Shape pool2d_shape(const char* op, const Shape& x, const Pool2dParams& params);  // of images that do not exist yet
 Shape adaptive_pool2d_shape(const char* op, const Tensor& x, std::int64_t out_h, std::int64_t out_w);
 
 }  // namespace heddle::ops

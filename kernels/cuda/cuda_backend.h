@@ -57,6 +57,7 @@ class CudaBackend final : public Backend {
                             Tensor& dx, WriteMode mode) override;
   void conv2d_backward_weight(const Tensor& x, const Tensor& dy, const Conv2dParams& params, Tensor& dw, Tensor* db,
                               WriteMode mode) override;
+  FusedConv2dPool* fused_conv2d_pool(const Tensor&, const Tensor&, const Conv2dPoolParams&) override { return nullptr; }
 
   void max_pool2d_forward(const Tensor& x, const Pool2dParams& params, bool relu, Tensor& y, Tensor& argmax) override;
   void max_pool2d_backward(const Tensor& dy, const Tensor& y, const Tensor& argmax, const Pool2dParams& params,

@@ -1,10 +1,12 @@
-// Times every implementation of the three passes of convolution, for the choice rules in engine/cpu/conv2d.cpp. Not a
+// Times every implementation of the three passes of convolution, for the choice rules in engine/cpu/conv2d.cpp, and the
+// simd rows with a pooling on the fly against the same rows with one after them, for engine/cpu/conv2d_pool.cpp. Not a
 // test. Usage: conv_bench [threads] [repeats]; a line per shape and pass, microseconds of the fastest run of each row.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
+#include "engine/backend/backend.h"
 #include "engine/core/parallel.h"
 #include "engine/core/random.h"
 #include "engine/cpu/conv2d_list.h"
@@ -64,6 +66,36 @@ void bench(const char* pass, const ConvSizes& s, const Rows& rows, int repeats, 
   std::printf("\n");
 }
 
+// All three passes of the simd rows, with max pooling after them and on the fly. The two take turns, so that a
+// neighbour of the machine meets both.
+void bench_pooling(const ConvSizes& s, int repeats, const Tensor& x, const Tensor& w, const Tensor& b) {
+  if (!conv_simd_supports(s, DType::f32) || s.out_h < 2 || s.out_w < 2) return;
+  Backend& backend = backend_for(Device::cpu());
+  const Shape pooled{s.batch, s.out_h / 2, s.out_w / 2, s.out_c};
+  const Tensor dy = random_tensor(pooled);
+  Tensor conv = Tensor::empty({s.batch, s.out_h, s.out_w, s.out_c}), dconv = Tensor::empty_like(conv);
+  Tensor y = Tensor::empty(pooled), code = Tensor::empty(pooled, DType::u8), argmax = Tensor::empty_like(code);
+  Tensor dx = Tensor::empty_like(x), dw = Tensor::empty_like(w), db = Tensor::empty_like(b);
+  double after = 1e30, on_the_fly = 1e30;
+  for (int i = 0; i < repeats; ++i) {
+    after = std::min(after, fastest_us(1, [&] {
+                       conv_forward_simd({s, x, w, b, false, conv});
+                       backend.max_pool2d_forward(conv, {}, true, y, argmax);
+                       backend.max_pool2d_backward(dy, y, argmax, {}, dconv, WriteMode::store);
+                       conv_backward_data_simd({s, dconv, w, Tensor(), dx});
+                       conv_backward_weight_simd({s, x, dconv, dw, &db, WriteMode::store});
+                     }));
+    on_the_fly =
+        std::min(on_the_fly, fastest_us(1, [&] {
+                   conv_pool_forward_simd({s, x, w, b, true, y}, PoolKind::max, code);
+                   conv_pool_backward_data_simd({s, dy, w, Tensor(), dx}, PoolKind::max, code, WriteMode::store);
+                   conv_pool_backward_weight_simd({s, x, dy, dw, &db, WriteMode::store}, PoolKind::max, code);
+                 }));
+  }
+  std::printf("  simd, all passes, max pooling after %9.1f, on the fly %9.1f%s\n", after, on_the_fly,
+              conv_simd_is_chosen(s, DType::f32) ? "*" : "");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -99,6 +131,7 @@ int main(int argc, char** argv) {
     bench("backward_weight", s, conv_backward_weight_rows(), repeats, w, [&](const ConvBackwardWeightRow& row) {
       row.run({s, x, dy, dw, &b, WriteMode::store});
     });
+    bench_pooling(s, repeats, x, w, b);
   }
   return 0;
 }

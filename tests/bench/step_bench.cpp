@@ -113,6 +113,37 @@ class Step {
     return y;
   }
 
+  // A convolution, its ReLU and a pooling by 2x2 as one op where the backend has one, else as two. first: no gradient
+  // for x.
+  Tensor conv_pool(const Tensor& x, std::int64_t out_c, std::int64_t kernel, PoolKind kind, bool first) {
+    const Conv2dPoolParams params{{}, kind};
+    const Tensor probe = Tensor::empty({out_c, kernel, kernel, x.dim(3)});
+    FusedConv2dPool* const fused = backend().fused_conv2d_pool(x, probe, params);
+    if (fused == nullptr) {
+      const bool average = kind == PoolKind::avg;
+      const Tensor y = conv(x, out_c, kernel, {}, average, first, false);
+      return average ? avg_pool(y) : max_pool_relu(y);
+    }
+    const std::int64_t out_h = x.dim(1) - kernel + 1, out_w = x.dim(2) - kernel + 1;
+    const Tensor y = Tensor::empty({batch_, out_h / 2, out_w / 2, out_c}), code = Tensor::empty(y.shape(), DType::u8);
+    const auto [w, dw] = parameter(probe.shape());
+    const auto [b, db] = parameter({out_c});
+    const Tensor dy = gradient_of(y), dx = gradient_of(x);
+    const double flops = 2.0 * static_cast<double>(batch_ * out_h * out_w * w.numel());
+    const std::string name = join_text("conv + pool ", x.dim(3), "->", out_c, " k", kernel);
+    forward_.push_back({name + " forward", flops,
+                        [=, w = w, b = b, y = y, code = code]() mutable { fused->forward(x, w, b, params, y, code); }});
+    if (!first) {
+      backward_.push_back({name + " backward_data", flops, [=, w = w, dx = dx]() mutable {
+                             fused->backward_data(dy, code, w, params, Tensor(), dx, WriteMode::store);
+                           }});
+    }
+    backward_.push_back({name + " backward_weight", flops, [=, dw = dw, db = db]() mutable {
+                           fused->backward_weight(x, dy, code, params, dw, &db, WriteMode::store);
+                         }});
+    return y;
+  }
+
   Tensor max_pool_relu(const Tensor& x) {
     const Shape shape{batch_, x.dim(1) / 2, x.dim(2) / 2, x.dim(3)};
     const Tensor y = Tensor::empty(shape), argmax = Tensor::empty(shape, DType::u8);
@@ -175,8 +206,8 @@ class Step {
 
 void lenet(Step& step) {
   Tensor x = step.images(28, 28);
-  x = step.max_pool_relu(step.conv(x, 6, 5, {}, false, true, false));
-  x = step.max_pool_relu(step.conv(x, 16, 5, {}, false, false, false));
+  x = step.conv_pool(x, 6, 5, PoolKind::max, true);
+  x = step.conv_pool(x, 16, 5, PoolKind::max, false);
   x = step.linear(x, 120, true, false);
   x = step.linear(x, 84, true, true);
   step.loss(step.linear(x, 10, false, true));
@@ -184,8 +215,8 @@ void lenet(Step& step) {
 
 void lenet_d2l(Step& step) {
   Tensor x = step.images(28, 28);
-  x = step.avg_pool(step.conv(x, 20, 3, {}, true, true, false));
-  x = step.avg_pool(step.conv(x, 50, 5, {}, true, false, false));
+  x = step.conv_pool(x, 20, 3, PoolKind::avg, true);
+  x = step.conv_pool(x, 50, 5, PoolKind::avg, false);
   x = step.linear(x, 128, true, false);
   step.loss(step.linear(x, 10, false, true));
 }

@@ -60,7 +60,7 @@ TEST_CASE("the second step of any batch size asks for no memory, and the high-wa
       CHECK(third.peak_reserved_nbytes == first.peak_reserved_nbytes);
       CHECK(third.peak_in_use_nbytes == second.peak_in_use_nbytes);
       CHECK(third.in_use_nbytes == first.in_use_nbytes);
-      if (batch_size <= 256) CHECK(third.reserved_nbytes <= std::size_t{61} * 1000 * 1000);
+      if (batch_size <= 256) CHECK(third.reserved_nbytes <= std::size_t{40} * 1000 * 1000);
     }
   }
 }

@@ -2,6 +2,7 @@
 #include "models/model_list.h"
 
 #include "engine/autograd/node.h"
+#include "engine/backend/kernel_choice.h"
 #include "tests/support/catch.h"
 
 using namespace heddle;
@@ -22,7 +23,35 @@ Shape output_of(nn::Module& model, const Shape& input) {
   return model.forward(Tensor::zeros(input)).shape();
 }
 
+// Names of the ops that led to y, the last first, along first inputs.
+std::vector<std::string> ops_of(const Variable& y) {
+  std::vector<std::string> names;
+  for (const Node* node = y.grad_node().get(); node != nullptr; node = node->inputs()[0].node.get()) {
+    names.emplace_back(node->name());
+  }
+  return names;
+}
+
 }  // namespace
+
+TEST_CASE("both LeNets run convolution, ReLU and pooling as one op where the kernels for it are the choice") {
+  using Names = std::vector<std::string>;
+  const auto ops = [](const char* name, std::int64_t batch) {
+    const auto model = make_model(name, {});
+    Philox random(1);
+    model->reset_parameters(random);
+    return ops_of(model->forward(Tensor::zeros({batch, 28, 28, 1})));
+  };
+  CHECK(ops("lenet", 64) ==
+        Names{"linear", "linear_relu", "linear_relu", "reshape", "conv2d_relu_max_pool2d", "conv2d_relu_max_pool2d"});
+  CHECK(ops("lenet-d2l", 64) ==
+        Names{"linear", "linear_relu", "reshape", "conv2d_relu_avg_pool2d", "conv2d_relu_avg_pool2d"});
+  const KernelChoiceGuard vendor(KernelChoice::vendor);
+  CHECK(ops("lenet", 64) == Names{"linear", "linear_relu", "linear_relu", "reshape", "relu_max_pool2d", "conv2d",
+                                  "relu_max_pool2d", "conv2d"});
+  CHECK(ops("lenet-d2l", 64) ==
+        Names{"linear", "linear_relu", "reshape", "avg_pool2d", "conv2d_relu", "avg_pool2d", "conv2d_relu"});
+}
 
 TEST_CASE("lenet has 44,426 parameters under PyTorch's names") {
   const auto model = make_model("lenet", {});

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "engine/autograd/backward.h"
+#include "engine/autograd/node.h"
 #include "engine/nn/activation.h"
 #include "engine/nn/conv2d.h"
 #include "engine/nn/dropout.h"
@@ -100,6 +101,33 @@ TEST_CASE("Sequential names its layers by position and fuses without changing th
       CHECK(fused_gradients[p][i] == Approx(gradient[i]).margin(1e-4));
     }
   }
+}
+
+TEST_CASE("Sequential runs a convolution, its ReLU and a pooling by 2x2 as one op, and others as before") {
+  const auto last_op = [](const Layers& layers) {
+    nn::Sequential model(layers);
+    Philox random(3);
+    model.reset_parameters(random);
+    return std::string(model.forward(random_tensor({16, 9, 9, 2})).grad_node()->name());
+  };
+  const auto conv = make<nn::Conv2d>(2, 3, nn::Conv2dOptions{.kernel_size = 3});
+  const auto relu = make<nn::ReLU>();
+  const auto max = [](const nn::Pool2dOptions& options) { return make<nn::MaxPool2d>(options); };
+  const auto avg = [](const nn::Pool2dOptions& options) { return make<nn::AvgPool2d>(options); };
+  CHECK(last_op({conv, relu, max({})}) == "conv2d_relu_max_pool2d");
+  CHECK(last_op({conv, relu, avg({})}) == "conv2d_relu_avg_pool2d");
+  CHECK(last_op({conv, make<nn::Dropout>(0.5), relu, max({})}) == "relu_max_pool2d");
+  CHECK(last_op({conv, relu, max({.kernel_size = 3})}) == "relu_max_pool2d");
+  CHECK(last_op({conv, relu, max({.kernel_size = 2, .stride = 1})}) == "relu_max_pool2d");
+  CHECK(last_op({conv, relu, max({.kernel_size = 2, .padding = 1})}) == "relu_max_pool2d");
+  CHECK(last_op({conv, relu, avg({.kernel_size = 2, .ceil_mode = true})}) == "avg_pool2d");
+  CHECK(last_op({conv, max({})}) == "max_pool2d");
+  CHECK(last_op({conv, relu}) == "conv2d_relu");
+  // An error names both layers, of which either may be the one that does not fit.
+  nn::Sequential model({conv, relu, max({})});
+  CHECK_THROWS_WITH(model.forward(random_tensor({16, 3, 9, 2})), Catch::Contains("layer 0 Conv2d(2, 3") &&
+                                                                     Catch::Contains("with layer 2 MaxPool2d(") &&
+                                                                     Catch::Contains("kernel height 2"));
 }
 
 TEST_CASE("a layer that is used twice has one set of parameters, and its gradient is the sum") {

@@ -63,6 +63,63 @@ void add_convolutions(std::vector<OpCase>& rows) {
   }
 }
 
+// Batches of 16 and 12 are for the CPU's kernel that does both at once; the others go through two ops.
+void add_convolutions_with_pooling(std::vector<OpCase>& rows) {
+  struct Row {
+    const char* name;
+    Shape x, w, y;
+    Conv2dParams params = {};
+    Pool2dParams pool = {};
+  };
+  const Row all[] = {
+      {"one channel", {16, 6, 6, 1}, {3, 3, 3, 1}, {16, 2, 2, 3}},
+      {"odd sizes", {12, 7, 5, 2}, {5, 3, 2, 2}, {12, 2, 2, 5}},
+      {"strided and padded",
+       {16, 6, 7, 3},
+       {2, 3, 3, 3},
+       {16, 1, 2, 2},
+       {.stride_h = 2, .stride_w = 2, .padding_h = 1, .padding_w = 1}},
+      {"few images", {2, 6, 5, 2}, {3, 3, 3, 2}, {2, 2, 1, 3}},
+      {"grouped", {16, 5, 5, 4}, {2, 2, 2, 2}, {16, 2, 2, 2}, {.groups = 2}},
+      {"overlapping windows",
+       {12, 6, 6, 1},
+       {2, 2, 2, 1},
+       {12, 3, 3, 2},
+       {},
+       {.kernel_h = 3, .kernel_w = 3, .padding_h = 1, .padding_w = 1}},
+  };
+  for (const Row& row : all) {
+    for (const PoolKind kind : {PoolKind::max, PoolKind::avg}) {
+      // Values that bf16 makes equal have another largest one in f64.
+      std::vector<DType> dtypes{DType::f32, DType::f64};
+      if (kind == PoolKind::avg) dtypes.push_back(DType::bf16);
+      for (const bool bias : {false, true}) {
+        const Conv2dParams p = row.params;
+        const Pool2dParams pool = row.pool;
+        std::vector<ParityInput> inputs{random_input(row.x), random_input(row.w)};
+        if (bias) inputs.push_back(random_input(Shape{row.w[0]}));
+        rows.push_back({.name = join_text("conv2d_relu_", kind == PoolKind::max ? "max" : "avg", "_pool2d ",
+                                          bias ? "" : "without bias ", row.name),
+                        .inputs = inputs,
+                        .shape = row.y,
+                        .call =
+                            [=](const Variables& in) {
+                              const Variable b = bias ? in[2] : Variable();
+                              return ops::conv2d_relu_pool2d(in[0], in[1], b, p, {kind, pool});
+                            },
+                        .reference =
+                            [=](const Arrays& in) {
+                              const Array y = reference::conv2d_forward(in[0], in[1], bias ? in[2] : Array(), p, true);
+                              if (kind == PoolKind::avg) return reference::avg_pool2d_forward(y, pool);
+                              return reference::max_pool2d_forward(y, pool, false).y;
+                            },
+                        .tolerance = 4,
+                        .dtypes = dtypes});
+      }
+    }
+  }
+}
+
 void add_linear(std::vector<OpCase>& rows) {
   for (const bool relu : {false, true}) {
     for (const Shape& x : {Shape{5, 7}, Shape{2, 3, 7}}) {
@@ -217,6 +274,7 @@ void add_softmax_and_losses(std::vector<OpCase>& rows) {
 std::vector<OpCase> layer_cases() {
   std::vector<OpCase> rows;
   add_convolutions(rows);
+  add_convolutions_with_pooling(rows);
   add_linear(rows);
   add_pooling(rows);
   add_softmax_and_losses(rows);

@@ -60,6 +60,12 @@ TEST_CASE("operations and bytes are those of the definition") {
   CHECK(nbytes_of(case_of("conv2d_backward_data", conv + " mask=1")) == 4 * (72 + 108 + 150 + 150));
   CHECK(nbytes_of(case_of("conv2d_backward_weight", conv)) == 4 * (150 + 72 + 108 + 4));
   CHECK(case_of("conv2d_forward", "n=1 h=4 w=4 c=4 o=4 k=1 padding=0 groups=2").flops == 2 * 16 * 4 * 2);
+  // Pooled to one value a channel; a byte of it says where the gradient goes.
+  const std::string pooled = "n=2 h=5 w=5 c=3 o=4 k=3";
+  CHECK(case_of("conv2d_pool_forward", pooled).flops == 3888);
+  CHECK(nbytes_of(case_of("conv2d_pool_forward", pooled)) == 4 * (150 + 108 + 4) + 2 * 4 * 5);
+  CHECK(nbytes_of(case_of("conv2d_pool_backward_data", pooled + " mask=1")) == 4 * (108 + 150 + 150) + 2 * 4 * 5);
+  CHECK(nbytes_of(case_of("conv2d_pool_backward_weight", pooled)) == 4 * (150 + 108 + 4) + 2 * 4 * 5);
   CHECK(case_of("linear_forward", "n=3 in=5 out=7").flops == 210);
   CHECK(nbytes_of(case_of("linear_backward_weight", "n=3 in=5 out=7")) == 4 * (15 + 21 + 35 + 7));
   CHECK(case_of("matmul", "batch=2 m=3 n=4 k=5").flops == 240);
@@ -109,12 +115,20 @@ TEST_CASE("flags of the rows lead to right calls, too") {
         std::pair{"linear_backward_weight", "n=5 in=7 out=3 bias=0"},
         std::pair{"matmul", "batch=3 m=4 n=5 k=6 transpose_a=1"},
         std::pair{"matmul", "m=4 n=5 k=6 transpose_a=1 transpose_b=1"},
+        std::pair{"conv2d_pool_forward", "n=16 h=8 w=7 c=3 o=5 k=3 stride=2 padding=1 average=1"},
+        std::pair{"conv2d_pool_backward_data", "n=16 h=8 w=7 c=3 o=5 k=3 padding=1 average=1 mask=1"},
+        std::pair{"conv2d_pool_backward_data", "n=16 h=8 w=7 c=3 o=5 k=2"},
+        std::pair{"conv2d_pool_backward_weight", "n=16 h=8 w=7 c=3 o=5 k=3 average=1 alone=0"},
+        std::pair{"conv2d_pool_backward_weight", "n=16 h=8 w=7 c=3 o=5 k=2 alone=0"},
         std::pair{"max_pool2d_forward", "n=2 h=7 w=7 c=3 k=3 padding=1 relu=0"},
         std::pair{"max_pool2d_backward", "n=2 h=7 w=7 c=3 k=3 padding=1 relu=0"},
         std::pair{"max_pool2d_forward", "n=1 h=20 w=20 c=2 k=16 stride=1"},
-        std::pair{"softmax_backward", "n=5 classes=7 log=1"}, std::pair{"softmax_forward", "n=5 classes=7 log=1"},
-        std::pair{"sgd_update", "n=100 momentum=0"}, std::pair{"sgd_update", "n=100 nesterov=1"},
-        std::pair{"adam_update", "n=100 decoupled=1"}, std::pair{"reduce_mean", "rows=5 columns=70 dim=1"}}) {
+        std::pair{"softmax_backward", "n=5 classes=7 log=1"},
+        std::pair{"softmax_forward", "n=5 classes=7 log=1"},
+        std::pair{"sgd_update", "n=100 momentum=0"},
+        std::pair{"sgd_update", "n=100 nesterov=1"},
+        std::pair{"adam_update", "n=100 decoupled=1"},
+        std::pair{"reduce_mean", "rows=5 columns=70 dim=1"}}) {
     INFO(op << " " << sizes);
     for (const KernelResult& kernel : check(op, sizes).kernels) CHECK(kernel.check.problem == "");
   }
@@ -134,6 +148,15 @@ TEST_CASE("own and vendor kernels are found where both exist, and what runs by i
       REQUIRE(one.kernels.size() == 1);
       CHECK((one.kernels[0].source == KernelSource::vendor) == (choice == KernelChoice::vendor));
     }
+  }
+  // The pass that pools on the fly, against oneDNN and a pooling.
+  for (const std::string op : {"conv2d_pool_forward", "conv2d_pool_backward_data", "conv2d_pool_backward_weight"}) {
+    const OpResult result = check(op, "n=16 h=12 w=12 c=6 o=16 k=5");
+    INFO(op);
+    REQUIRE(result.kernels.size() == 2);
+    CHECK(result.kernels[0].kernel == "fused");
+    CHECK(result.kernels[0].automatic);
+    CHECK(result.kernels[1].source == KernelSource::vendor);
   }
   const OpResult relu = check("relu", "n=100");
   REQUIRE(relu.kernels.size() == 1);
@@ -166,6 +189,7 @@ TEST_CASE("sizes are read by name, and wrong ones are refused with what is known
   CHECK(refused("conv2d_forward", "h=2 w=2 k=5 padding=0").find("larger than the padded image") != std::string::npos);
   CHECK(refused("conv2d_forward", "groups=5").find("groups must divide") != std::string::npos);
   CHECK(refused("conv2d_forward", "n=0").find("above 0") != std::string::npos);
+  CHECK(refused("conv2d_pool_forward", "h=3").find("smaller than the 2x2 window") != std::string::npos);
   CHECK(refused("max_pool2d_forward", "padding=2").find("half of k") != std::string::npos);
   CHECK(refused("sgd_update", "momentum=0 nesterov=1").find("nesterov") != std::string::npos);
   CHECK(refused("relu", "n=1000000000").find("at most") != std::string::npos);
@@ -174,14 +198,20 @@ TEST_CASE("sizes are read by name, and wrong ones are refused with what is known
 
 TEST_CASE("a model's step has its ops with their sizes") {
   const std::vector<ModelOp> lenet = model_ops("lenet", 256);
-  CHECK(find(lenet, "conv2d_forward", "c=1").sizes == "n=256 h=28 w=28 c=1 o=6 k=5 stride=1 padding=0 bias=1 relu=0");
-  CHECK(find(lenet, "conv2d_forward", "c=6").sizes == "n=256 h=12 w=12 c=6 o=16 k=5 stride=1 padding=0 bias=1 relu=0");
-  CHECK(find(lenet, "max_pool2d_backward", "c=16").sizes == "n=256 h=8 w=8 c=16 k=2 stride=2 padding=0 relu=1");
+  const std::string first = "n=256 h=28 w=28 c=1 o=6 k=5 stride=1 padding=0 average=0";
+  const std::string second = "n=256 h=12 w=12 c=6 o=16 k=5 stride=1 padding=0 average=0";
+  CHECK(find(lenet, "conv2d_pool_forward", "c=1").sizes == first);
+  CHECK(find(lenet, "conv2d_pool_forward", "c=6").sizes == second);
+  CHECK(find(lenet, "conv2d_pool_backward_weight", "c=1").sizes == first + " alone=1");
+  CHECK(find(lenet, "conv2d_pool_backward_weight", "c=6").sizes == second + " alone=0");
+  CHECK(find(lenet, "conv2d_pool_backward_data", "c=6").sizes == second + " mask=0");
+  CHECK(find(model_ops("lenet-d2l", 256), "conv2d_pool_backward_data").sizes ==
+        "n=256 h=13 w=13 c=20 o=50 k=5 stride=1 padding=0 average=1 mask=0");
   CHECK(find(lenet, "linear_forward", "in=256").sizes == "n=256 in=256 out=120 bias=1 relu=1");
   CHECK(find(lenet, "linear_backward_data", "out=10").sizes == "n=256 in=84 out=10 mask=1");
   // The images need no gradient.
-  CHECK(std::count_if(lenet.begin(), lenet.end(), [](const ModelOp& op) { return op.op == "conv2d_backward_data"; }) ==
-        1);
+  CHECK(std::count_if(lenet.begin(), lenet.end(),
+                      [](const ModelOp& op) { return op.op == "conv2d_pool_backward_data"; }) == 1);
 
   const std::vector<ModelOp> resnet = model_ops("resnet18", 8);
   CHECK(find(resnet, "conv2d_forward", "c=1 ").sizes == "n=8 h=28 w=28 c=1 o=64 k=7 stride=2 padding=3 bias=1 relu=0");

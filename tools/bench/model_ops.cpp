@@ -17,8 +17,6 @@ struct Images {
 
 struct ConvOptions {
   std::int64_t k = 3, stride = 1, padding = 0;
-  bool relu = false;          // in the same call
-  bool masked = false;        // the data gradient is multiplied by the ReLU mask of its input
   bool bias_gradient = true;  // a bias in front of a batch norm has none
 };
 
@@ -32,21 +30,35 @@ class Step {
     const Images y{out(x.h), out(x.w), o};
     const std::string sizes = fmt::format("n={} h={} w={} c={} o={} k={} stride={} padding={}", n_, x.h, x.w, x.c, o,
                                           c.k, c.stride, c.padding);
-    forward_.push_back({"conv2d_forward", fmt::format("{} bias=1 relu={}", sizes, c.relu ? 1 : 0)});
+    forward_.push_back({"conv2d_forward", sizes + " bias=1 relu=0"});
     backward_.push_back({"conv2d_backward_weight", fmt::format("{} bias={}", sizes, c.bias_gradient ? 1 : 0)});
     // The images need no gradient.
-    if (!first_) backward_.push_back({"conv2d_backward_data", fmt::format("{} mask={}", sizes, c.masked ? 1 : 0)});
+    if (!first_) backward_.push_back({"conv2d_backward_data", sizes + " mask=0"});
     first_ = false;
     parameters_ += padded(o * c.k * c.k * x.c) + padded(o);
     return y;
   }
 
-  Images max_pool(const Images& x, std::int64_t k, std::int64_t stride, std::int64_t padding, bool relu) {
-    return pool(x, "max_pool2d", k, stride, padding, fmt::format("relu={}", relu ? 1 : 0),
-                fmt::format("relu={}", relu ? 1 : 0));
+  // The convolution of a LeNet with its ReLU and the pooling by 2x2 behind it.
+  Images conv_pool(const Images& x, std::int64_t o, std::int64_t k, bool average) {
+    const std::string sizes = fmt::format("n={} h={} w={} c={} o={} k={} stride=1 padding=0 average={}", n_, x.h, x.w,
+                                          x.c, o, k, average ? 1 : 0);
+    forward_.push_back({"conv2d_pool_forward", sizes});
+    backward_.push_back({"conv2d_pool_backward_weight", fmt::format("{} alone={}", sizes, first_ ? 1 : 0)});
+    if (!first_) backward_.push_back({"conv2d_pool_backward_data", sizes + " mask=0"});
+    first_ = false;
+    parameters_ += padded(o * k * k * x.c) + padded(o);
+    return {(x.h - k + 1) / 2, (x.w - k + 1) / 2, o};
   }
-  // x is a ReLU's output.
-  Images avg_pool(const Images& x) { return pool(x, "avg_pool2d", 2, 2, 0, "", "mask=1"); }
+
+  Images max_pool(const Images& x, std::int64_t k, std::int64_t stride, std::int64_t padding) {
+    const std::string sizes =
+        fmt::format("n={} h={} w={} c={} k={} stride={} padding={} relu=0", n_, x.h, x.w, x.c, k, stride, padding);
+    forward_.push_back({"max_pool2d_forward", sizes});
+    backward_.push_back({"max_pool2d_backward", sizes});
+    const auto out = [&](std::int64_t size) { return (size + 2 * padding - k) / stride + 1; };
+    return {out(x.h), out(x.w), x.c};
+  }
   Images global_avg_pool(const Images& x) {
     const std::string sizes = fmt::format("n={} h={} w={} c={} out_h=1 out_w=1", n_, x.h, x.w, x.c);
     forward_.push_back({"adaptive_avg_pool2d_forward", sizes});
@@ -89,32 +101,20 @@ class Step {
   // Segments of the flat buffer begin at multiples of 16 bytes.
   static std::int64_t padded(std::int64_t n) { return (n + 3) / 4 * 4; }
 
-  Images pool(const Images& x, const char* kind, std::int64_t k, std::int64_t stride, std::int64_t padding,
-              const std::string& forward_flags, const std::string& backward_flags) {
-    const std::string sizes =
-        fmt::format("n={} h={} w={} c={} k={} stride={} padding={} ", n_, x.h, x.w, x.c, k, stride, padding);
-    forward_.push_back({fmt::format("{}_forward", kind), sizes + forward_flags});
-    backward_.push_back({fmt::format("{}_backward", kind), sizes + backward_flags});
-    const auto out = [&](std::int64_t size) { return (size + 2 * padding - k) / stride + 1; };
-    return {out(x.h), out(x.w), x.c};
-  }
-
   std::int64_t n_, parameters_ = 0;
   bool first_ = true;
   std::vector<ModelOp> forward_, backward_;
 };
 
 void lenet(Step& step) {
-  Images x = step.max_pool(step.conv({}, 6, {.k = 5}), 2, 2, 0, true);
-  x = step.max_pool(step.conv(x, 16, {.k = 5}), 2, 2, 0, true);
+  const Images x = step.conv_pool(step.conv_pool({}, 6, 5, false), 16, 5, false);
   std::int64_t features = step.linear(x.h * x.w * x.c, 120, true, false);
   features = step.linear(features, 84, true, true);
   step.linear(features, 10, false, true);
 }
 
 void lenet_d2l(Step& step) {
-  Images x = step.avg_pool(step.conv({}, 20, {.k = 3, .relu = true}));
-  x = step.avg_pool(step.conv(x, 50, {.k = 5, .relu = true}));
+  const Images x = step.conv_pool(step.conv_pool({}, 20, 3, true), 50, 5, true);
   const std::int64_t features = step.linear(x.h * x.w * x.c, 128, true, false);
   step.linear(features, 10, false, true);
 }
@@ -138,7 +138,7 @@ void resnet18_body(Step& step, Images x) {
 void resnet18(Step& step) {
   step.batch_norm_parameters(64);
   const Images x = step.conv({}, 64, {.k = 7, .stride = 2, .padding = 3, .bias_gradient = false});
-  resnet18_body(step, step.max_pool(x, 3, 2, 1, false));
+  resnet18_body(step, step.max_pool(x, 3, 2, 1));
 }
 
 void resnet18_cifar(Step& step) {
