@@ -1,6 +1,9 @@
 #include "tools/evaluation.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/ops/ops.h"
@@ -19,38 +22,77 @@ InferenceScope::InferenceScope(nn::Module& model) : model_(model), was_training_
 
 InferenceScope::~InferenceScope() { model_.train(was_training_); }
 
-Evaluation evaluate(nn::Module& model, const data::ResidentDataset& dataset, const data::DataLoaderOptions& options,
-                    const std::function<bool()>& keep_going) {
-  const InferenceScope scope(model);
+Evaluator::Evaluator(nn::Module& model, const data::ResidentDataset& dataset, const data::DataLoaderOptions& options,
+                     bool record)
+    : model_(model),
+      dataset_(dataset),
+      batches_(dataset, {.batch_size = kBatchSize, .shuffle = false, .mean = options.mean, .stddev = options.stddev}),
+      graph_(dataset.images().device(), {.enabled = record}) {
   const Device device = dataset.images().device();
-  data::DataLoader batches(
-      dataset, {.batch_size = kBatchSize, .shuffle = false, .mean = options.mean, .stddev = options.stddev});
-  // Results stay on the device and are read once at the end: the sums of each batch, and each image's class.
-  const Tensor sums = Tensor::empty({batches.batches_per_epoch(), tail_slot::kCount}, DType::f32, device);
-  const Tensor predictions = Tensor::empty({dataset.size()}, DType::i64, device);
-  Evaluation result{.confusion = data::ConfusionMatrix(dataset.num_classes())};
-  for (std::int64_t i = 0; i < sums.dim(0); ++i) {
+  const std::int64_t batch = std::min(kBatchSize, dataset.size());
+  batch_sums_ = Tensor::empty({tail_slot::kCount}, DType::f32, device);
+  sums_ = Tensor::empty({batches_.batches_per_epoch(), tail_slot::kCount}, DType::f32, device);
+  predictions_ = Tensor::empty({dataset.size(), 1}, DType::i64, device);
+  row_ = Tensor::empty({1}, DType::i64, device);
+  places_ = Tensor::empty({batch}, DType::i64, device);
+  std::vector<std::int64_t> places(static_cast<std::size_t>(batch));
+  std::iota(places.begin(), places.end(), std::int64_t{0});
+  first_places_ = Tensor::from_values(places, {batch}, device);
+}
+
+Evaluation Evaluator::run(const std::function<bool()>& keep_going) {
+  const InferenceScope scope(model_);
+  rewind();
+  while (const std::int64_t images = batches_.next_size()) {
     if (keep_going && !keep_going()) {
-      result.finished = false;
-      return result;
+      Evaluation stopped{.confusion = data::ConfusionMatrix(dataset_.num_classes())};
+      stopped.finished = false;
+      return stopped;
     }
-    const std::int64_t position = batches.position();
-    const std::optional<data::Batch> batch = batches.next();
-    const Variable logits = model.forward(batch->images);
-    ops::LossStats stats(sums.narrow(i, 1).reshape({tail_slot::kCount}));
-    stats.zero();
-    ops::cross_entropy(logits, batch->labels, {.reduction = ops::Reduction::sum, .stats = stats});
-    Tensor classes = predictions.narrow(position, batch->size());
-    backend_for(device).argmax(logits.data(), 1, classes);
+    graph_.run({.input = {images}}, [&] { evaluate_batch(images); });
+    batches_.advance(images);
   }
-  const std::vector<float> values = sums.to_vector<float>();
+  return read_results();
+}
+
+void Evaluator::rewind() {
+  Backend& backend = backend_for(sums_.device());
+  batches_.rewind();
+  for (Tensor* results : {&sums_, &predictions_, &row_}) backend.fill(*results, 0);
+  backend.cast(first_places_, places_);
+}
+
+// Recorded on a GPU, as Trainer::train_step().
+void Evaluator::evaluate_batch(std::int64_t images) {
+  Backend& backend = backend_for(sums_.device());
+  const data::Batch batch = batches_.load(images);
+  const Variable logits = model_.forward(batch.images);
+  ops::LossStats stats(batch_sums_);
+  stats.zero();
+  ops::cross_entropy(logits, batch.labels, {.reduction = ops::Reduction::sum, .stats = stats});
+  Tensor classes = Tensor::empty({images}, DType::i64, sums_.device());
+  backend.argmax(logits.data(), 1, classes);
+  // Both were zero, so adding stores.
+  backend.index_add(batch_sums_.reshape({1, tail_slot::kCount}), row_, sums_);
+  backend.index_add(classes.reshape({images, 1}), places_.narrow(0, images), predictions_);
+  backend.unary(UnaryOp::add_scalar, row_, 1, 0, row_);
+  backend.unary(UnaryOp::add_scalar, places_, static_cast<double>(images), 0, places_);
+}
+
+Evaluation Evaluator::read_results() const {
+  Evaluation result{.confusion = data::ConfusionMatrix(dataset_.num_classes())};
+  const std::vector<float> values = sums_.to_vector<float>();
   for (auto row = values.begin(); row != values.end(); row += tail_slot::kCount) {
     result.metrics.add(double{row[tail_slot::kLossSum]}, double{row[tail_slot::kWeightSum]},
                        std::llround(row[tail_slot::kCorrect]), std::llround(row[tail_slot::kSamples]));
   }
-  const std::vector<std::uint8_t> labels = dataset.labels().to_vector<std::uint8_t>();
-  result.confusion.add(std::vector<std::int64_t>(labels.begin(), labels.end()), predictions.to_vector<std::int64_t>());
+  const std::vector<std::uint8_t> labels = dataset_.labels().to_vector<std::uint8_t>();
+  result.confusion.add(std::vector<std::int64_t>(labels.begin(), labels.end()), predictions_.to_vector<std::int64_t>());
   return result;
+}
+
+Evaluation evaluate(nn::Module& model, const data::ResidentDataset& dataset, const data::DataLoaderOptions& options) {
+  return Evaluator(model, dataset, options).run();
 }
 
 }  // namespace heddle::tools

@@ -7,6 +7,7 @@
 #include "engine/data/data_loader.h"
 #include "engine/data/metrics.h"
 #include "engine/nn/module.h"
+#include "engine/step/step_graph.h"
 
 namespace heddle::tools {
 
@@ -30,9 +31,38 @@ class InferenceScope {
   NoGradGuard no_grad_;
 };
 
-// Every image once, in the order of the file, normalised as the options say; their shuffling and augmentation are not
-// used. keep_going is asked between batches; returning false stops. Throws: what the model throws.
-Evaluation evaluate(nn::Module& model, const data::ResidentDataset& dataset, const data::DataLoaderOptions& options,
-                    const std::function<bool()>& keep_going = {});
+// Evaluates one model on one data set again and again. A pass reads every image once, in the order of the file,
+// normalised as the options say; their shuffling and augmentation are not used. On a GPU each batch is a recorded step:
+// in a pass the host waits and copies only at its end, for the results.
+class Evaluator {
+ public:
+  // Model and data set must outlive it, and the model's parameters must stay where they are. record: false calls each
+  // batch, for debugging.
+  Evaluator(nn::Module& model, const data::ResidentDataset& dataset, const data::DataLoaderOptions& options,
+            bool record = true);
+  // keep_going is asked between batches; returning false stops. Throws: what the model throws.
+  Evaluation run(const std::function<bool()>& keep_going = {});
+
+ private:
+  void rewind();
+  void evaluate_batch(std::int64_t images);
+  Evaluation read_results() const;
+
+  nn::Module& model_;
+  const data::ResidentDataset& dataset_;
+  data::DataLoader batches_;
+  step::StepGraph graph_;
+  Tensor batch_sums_;   // f32 (tail_slot::kCount): of the batch at hand
+  Tensor sums_;         // f32 (batches, tail_slot::kCount)
+  Tensor predictions_;  // i64 (images, 1)
+  // Where the batch at hand goes in both, and what moves on from batch to batch: they are read on the device, so that a
+  // recorded batch finds its place.
+  Tensor row_;           // i64 (1)
+  Tensor places_;        // i64 (batch)
+  Tensor first_places_;  // i64 (batch): 0, 1, ...
+};
+
+// One pass.
+Evaluation evaluate(nn::Module& model, const data::ResidentDataset& dataset, const data::DataLoaderOptions& options);
 
 }  // namespace heddle::tools

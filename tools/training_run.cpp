@@ -14,6 +14,12 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 }  // namespace
 
+TrainingRun::TrainingRun(const TrainingRunParts& parts)
+    : parts_(parts),
+      progress_(parts.out),
+      evaluator_(parts.trainer.model(), parts.test, parts.checkpoints.description().loader_options(),
+                 parts.settings.graph) {}
+
 int TrainingRun::run() {
   checkpoint::TrainingState& state = parts_.trainer.state();
   try {
@@ -43,11 +49,10 @@ bool TrainingRun::train_epoch() {
 
 Evaluation TrainingRun::evaluate_epoch() {
   const Clock::time_point begin = Clock::now();
-  Evaluation test =
-      evaluate(parts_.trainer.model(), parts_.test, parts_.checkpoints.description().loader_options(), [this] {
-        if (const auto now = Clock::now(); progress_.is_due(now)) show_progress(now);
-        return !parts_.interrupt.requested();
-      });
+  Evaluation test = evaluator_.run([this] {
+    if (const auto now = Clock::now(); progress_.is_due(now)) show_progress(now);
+    return !parts_.interrupt.requested();
+  });
   evaluation_seconds_ = seconds_since(begin);
   if (test.finished && !std::isfinite(test.metrics.loss())) {
     throw NonFiniteLoss(fmt::format(

@@ -26,7 +26,7 @@ struct TrainingRunParts {
 
 class TrainingRun {
  public:
-  explicit TrainingRun(const TrainingRunParts& parts) : parts_(parts), progress_(parts.out) {}
+  explicit TrainingRun(const TrainingRunParts& parts);
 
   // Trains up to --epochs. Returns the exit code: done, or interrupted and saved. Throws: NonFiniteLoss, whose message
   // names the last good checkpoint; IoError when something cannot be written.
@@ -43,6 +43,7 @@ class TrainingRun {
 
   TrainingRunParts parts_;
   Progress progress_;
+  Evaluator evaluator_;
   double evaluation_seconds_ = 0.0;  // of the last one
 };
 

@@ -68,6 +68,12 @@ void DataLoader::start_epoch(std::int64_t epoch) {
   write_cursor();
 }
 
+void DataLoader::rewind() {
+  Tensor position = cursor_.narrow(cursor_slot::kPosition, 1);
+  backend_for(cursor_.device()).fill(position, 0);
+  position_ = 0;
+}
+
 void DataLoader::write_cursor() {
   std::vector<std::int64_t> values(cursor_slot::kCount, 0);
   values[cursor_slot::kPosition] = position_;

@@ -39,6 +39,8 @@ class DataLoader {
   // The next batch, or nothing at the end of the epoch. The tensors of a batch are fresh memory. It is load() and
   // advance() of next_size() images.
   std::optional<Batch> next();
+  // Starts the same epoch again, in the same order; queued, without a copy from the host.
+  void rewind();
   // Skips batches without computing them, to resume inside an epoch.
   void skip(std::int64_t batches);
 

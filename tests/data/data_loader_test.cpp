@@ -117,6 +117,29 @@ TEST_CASE("skip resumes inside an epoch at the same images") {
   CHECK_THROWS_AS(resumed.skip(8), InvalidArgument);
 }
 
+TEST_CASE("rewind starts the same epoch again, in its order and with its augmentation") {
+  const ResidentDataset dataset = make_dataset(23);
+  DataLoader loader(dataset, {.batch_size = 5, .seed = 5, .random_flip = true, .random_crop = 1});
+  const auto epoch_of = [&] {
+    std::vector<float> pixels;
+    while (const auto batch = loader.next()) {
+      const std::vector<float> more = batch->images.to_vector<float>();
+      pixels.insert(pixels.end(), more.begin(), more.end());
+    }
+    return pixels;
+  };
+  loader.start_epoch(3);
+  const std::vector<float> whole = epoch_of();
+  loader.rewind();
+  CHECK(loader.position() == 0);
+  CHECK(epoch_of() == whole);
+  // Also from the middle.
+  loader.rewind();
+  loader.next();
+  loader.rewind();
+  CHECK(epoch_of() == whole);
+}
+
 TEST_CASE("images are normalised per channel") {
   const ResidentDataset dataset = make_dataset(256, 3);
   DataLoader loader(dataset,
