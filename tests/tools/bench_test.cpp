@@ -132,6 +132,32 @@ TEST_CASE("calls are timed warm and cold, and numbers above the limit are a warn
             .empty());
 }
 
+TEST_CASE("a run warns of numbers above the device's peak, on standard error and in the report") {
+  const TempFolder folder;
+  const auto warnings_with = [&](double flops_per_second, std::string& err) {
+    const Printed printed =
+        run_with(backend_for(Device::cpu()),
+                 {.works = {work("linear_forward", "n=4 in=8 out=8"), work("neg", "n=64")},
+                  .runner = {.repeats = 2},
+                  .json = folder / "report",
+                  .limits = Limits{.bytes_per_second = 1e18, .flops_per_second = flops_per_second, .measured = false}});
+    // A suspicious number is no failure.
+    CHECK(printed.code == exit_code::kDone);
+    err = printed.err;
+    return json_file(folder / "report")["warnings"];
+  };
+  std::string err;
+  const Json warnings = warnings_with(1, err);
+  REQUIRE(warnings.size() >= 2);
+  for (const Json& warning : warnings) {
+    CHECK(contains(warning, "linear_forward n=4"));
+    CHECK(contains(warning, "faster than the arithmetic of this device allows"));
+    CHECK(contains(err, "heddle: warning: " + warning.get<std::string>()));
+  }
+  CHECK(warnings_with(1e18, err).empty());
+  CHECK(err.empty());
+}
+
 TEST_CASE("a wrong kernel is not timed and the run fails") {
   WrongBackend wrong;
   const Printed printed =

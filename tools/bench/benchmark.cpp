@@ -78,7 +78,9 @@ int run_benchmark(const BenchmarkOptions& options, const Runtime& runtime, Backe
   // Times would be those of another processor.
   if (runtime.simulated) conditions.options.repeats = 0;
   conditions.timed = conditions.options.repeats > 0;
-  if (conditions.timed) conditions.limits = find_limits(runtime.device, options.runner.dtype);
+  if (conditions.timed) {
+    conditions.limits = options.limits ? *options.limits : find_limits(runtime.device, options.runner.dtype);
+  }
   for (const std::string& line : header_lines(conditions)) out.line(line);
   if (runtime.simulated) out.line("note     a simulated device: kernels are compared and counted, not timed");
   out.line();

@@ -1,6 +1,7 @@
 // A whole run of `heddle bench`: every op in turn, printed as it is done, then files and the verdict.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct BenchmarkOptions {
   std::string json, csv;        // files to write; "" = none
   std::string baseline;         // file to compare with; "" = none
   double max_regression = 0.05;
+  std::optional<Limits> limits;  // instead of the device's own, for tests
 };
 
 // Returns the exit code: failed if a kernel is wrong, or slower than the baseline allows. On a simulated device kernels

@@ -5,7 +5,6 @@
 #include <chrono>
 
 #include "engine/core/parallel.h"
-#include "engine/device/device_runtime.h"
 
 namespace heddle::tools::bench {
 namespace {
@@ -44,16 +43,14 @@ Timing summarize(std::vector<double> seconds, std::int64_t calls) {
 
 Timer::Timer(Device device, double cache_nbytes)
     : device_(device),
+      stopwatch_(runtime_for(device).make_stopwatch()),
       // Written once, since pages that were never written to all show the same zeros.
       other_(Tensor::full({static_cast<std::int64_t>(std::clamp(2 * cache_nbytes, kMinOther, kMaxOther) / 4)}, 1,
                           DType::f32, device)) {}
 
-void Timer::wait() { runtime_for(device_).synchronize(current_stream(device_)); }
-
 void Timer::fill_caches() {
   if (!device_.is_cpu()) {
     runtime_for(device_).fill_async(other_.mutable_raw_data(), 1, other_.nbytes(), current_stream(device_));
-    wait();
     return;
   }
   // Read, so that nothing is left to be written back; by all threads, so that each one's own cache is filled.
@@ -68,10 +65,10 @@ void Timer::fill_caches() {
 }
 
 double Timer::seconds_of(const std::function<void()>& call, std::int64_t calls) {
-  const Clock::time_point begin = Clock::now();
+  const Stream stream = current_stream(device_);
+  stopwatch_->start(stream);
   for (std::int64_t i = 0; i < calls; ++i) call();
-  wait();
-  return seconds_since(begin) / static_cast<double>(calls);
+  return stopwatch_->stop(stream) / static_cast<double>(calls);
 }
 
 Timing Timer::warm(const std::function<void()>& call, int repeats) {

@@ -1,11 +1,13 @@
-// Time of a call, with the operands in the caches (warm) and outside of them (cold). Only finished work counts: on a
-// device that works on its own the clock stops when the device is done.
+// Time of a call, with the operands in the caches (warm) and outside of them (cold). Only finished work counts, by the
+// device's own clock where it has one (Stopwatch): on a GPU neither queueing a call nor waiting for it is in the time.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "engine/device/device_runtime.h"
 #include "engine/tensor/tensor.h"
 
 namespace heddle::tools::bench {
@@ -14,8 +16,8 @@ namespace heddle::tools::bench {
 struct Timing {
   double median = 0, min = 0, max = 0;
   double spread = 0;       // (third quartile - first quartile) / median
-  int repeats = 0;         // times that the clock was read
-  std::int64_t calls = 0;  // calls between two readings; one repeat counts as their mean
+  int repeats = 0;         // times that the clock was started and stopped
+  std::int64_t calls = 0;  // calls in between; one repeat counts as their mean
 };
 
 // Throws: InvalidArgument if there are none.
@@ -33,10 +35,10 @@ class Timer {
 
  private:
   double seconds_of(const std::function<void()>& call, std::int64_t calls);
-  void wait();
   void fill_caches();
 
   Device device_;
+  std::unique_ptr<Stopwatch> stopwatch_;
   Tensor other_;  // the other data
 };
 
