@@ -63,8 +63,8 @@ TEST_CASE("an evaluation pass is one launch a batch, and waits and copies only f
   CHECK(last.graph_launches == 2);
   CHECK(last.host_waits == 0);
   CHECK(last.copies_host_to_device + last.copies_device_to_host + last.copies_device_to_device == 0);
-  // Sums, labels and predictions.
-  CHECK(used.host_waits == 3);
+  // Sums, labels and predictions: a copy and a wait each.
+  CHECK(used.host_waits == 6);
   CHECK(used.copies_device_to_host == 3);
   CHECK(used.copies_host_to_device == 0);
   // Gather, five layers with two poolings, loss, class, and where the results go.
