@@ -108,6 +108,16 @@ class ConfigureTest(unittest.TestCase):
         shutil.rmtree(os.path.join(self.work, "build"))
         self.expect_error(["-Dcuda=enabled", "-Dtoolkit_root=/nonexistent"], "cuda", "enabled", "/nonexistent")
 
+    def test_kernels_for_the_gpu_of_a_machine_without_one_are_refused(self):
+        nvcc = shutil.which("nvcc")
+        if nvcc is None or os.path.exists("/dev/nvidiactl"):
+            self.skipTest("needs nvcc, and a machine without a GPU")
+        root = os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))
+        if not os.path.exists(os.path.join(root, "include", "cudnn.h")):
+            self.skipTest("cuDNN is missing")
+        self.expect_error(["-Dcuda=enabled", "-Dgpu_arch=native", f"-Dtoolkit_root={root}", "-Ddefault_library=shared"],
+                          "option gpu_arch is native, but nvcc finds no GPU on this machine")
+
     def test_a_missing_required_library_is_an_error_with_its_package(self):
         self.hide("nlohmann_json")
         self.expect_error([], "nlohmann-json", "nlohmann-json3-dev")

@@ -241,6 +241,9 @@ class Comparison(WithFakes):
         done, report = self.run_compare("--python", self.fake("python", "exit 3\n"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("process ended", report["pytorch"])
+        done, report = self.run_compare("--python", os.path.join(self.folder, "no_such_python"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("No such file", report["pytorch"])
 
 
 class Script(WithFakes):

@@ -38,8 +38,13 @@ class PyTorch:
             return
         command = [options.python, os.path.join(HERE, "pytorch_side.py"), "--data-dir", options.data_dir,
                    "--device", options.pytorch_device, "--batch", str(options.batch), "--limit", str(options.limit)]
-        with open(options.log, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            with open(options.log, "w", encoding="utf-8") as log:
+                self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                                                text=True)
+        except OSError as error:
+            self.reason = f"{options.python}: {error.strerror}"
+            return
         self.about = self.answer()
         if "error" in self.about:
             self.reason = self.about["error"]
