@@ -34,7 +34,7 @@ class Divider {
     n -= quotient * divisor_;
     return quotient;
   }
-  __device__ std::int64_t value() const { return divisor_; }
+  __host__ __device__ std::int64_t value() const { return divisor_; }
 
  private:
   static constexpr std::int64_t kFast = 0x7fffffff;
