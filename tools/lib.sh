@@ -87,13 +87,35 @@ try_package() {
     --no-install-recommends install "$1" </dev/null >/dev/null && package_present "$1"
 }
 
+# The folder of the CUDA toolkit that Meson takes.
+cuda_root() {
+  if command -v nvcc >/dev/null; then
+    dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")"
+  else
+    echo /usr/local/cuda
+  fi
+}
+
 # Says which header of the CUDA libraries is missing where Meson looks for them; false if all are there.
 missing_cuda_header() {
-  local root=/usr/local/cuda header
-  command -v nvcc >/dev/null && root=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+  local root header
+  root=$(cuda_root)
   for header in cuda_runtime_api.h cublasLt.h cudnn.h; do
     [ -f "$root/include/$header" ] && continue
     echo "no $root/include/$header"
+    return 0
+  done
+  return 1
+}
+
+# Says what of a toolkit that compiles and links the CUDA plugin is missing; false if all is there.
+missing_cuda_toolkit() {
+  local root file
+  missing_cuda_header && return 0
+  root=$(cuda_root)
+  for file in bin/nvcc lib64/libcudart.so lib64/libcublasLt.so lib64/libcudnn.so; do
+    [ -e "$root/$file" ] && continue
+    echo "no $root/$file"
     return 0
   done
   return 1

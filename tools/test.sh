@@ -3,13 +3,17 @@
 # each of its test cases (tools/count_tests.py). Installs what is missing (Debian 12, Ubuntu 24.04; says what). Safe to
 # repeat. Exit code 1 if a test fails or the build does.
 #
-# Where the headers of CUDA, cuBLAS and cuDNN are, a second build runs what a GPU matters to on a simulated one.
+# Where the headers of CUDA, cuBLAS and cuDNN are, a second build runs what a GPU matters to on a simulated one. Where
+# nvcc and the libraries are, too, a third one runs the same on the plugin that nvcc compiles, with the simulated CUDA
+# in the place of the real libraries; and with those, what the program does on a machine without a driver.
 #
-# usage: tools/test.sh [--sanitize] [--werror] [--no-simulation] [-- ARGUMENTS OF meson test]
+# usage: tools/test.sh [--sanitize] [--werror] [--no-simulation] [--no-nvcc] [-- ARGUMENTS OF meson test]
 #   --sanitize        builds with AddressSanitizer and UndefinedBehaviorSanitizer
 #   --werror          warnings are errors
-#   --no-simulation   without the simulated GPU
-# HEDDLE_BUILD_DIR: the build folder, default build, or build-sanitize; -simulated is added for the simulated GPU's.
+#   --no-simulation   without the simulated GPU, and without what nvcc compiles
+#   --no-nvcc         without what nvcc compiles; --sanitize leaves it out, too
+# HEDDLE_BUILD_DIR: the build folder, default build, or build-sanitize; -simulated is added for the simulated GPU's, -nvcc
+# for the third.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/lib.sh
@@ -17,6 +21,7 @@ options=(-Dtests=enabled -Dtools=enabled)
 arguments=()
 build=build
 simulation=yes
+nvcc=yes
 while [ $# -gt 0 ]; do
   case "$1" in
     --sanitize)
@@ -25,9 +30,11 @@ while [ $# -gt 0 ]; do
       options+=('-Db_sanitize=address,undefined' -Doptimization=1 -Db_lundef=false -Ddefault_library=shared)
       # What looks at installed files and scripts learns nothing from sanitizers.
       arguments+=(--setup sanitize --no-suite install --no-suite scripts)
+      nvcc=no
       ;;
     --werror) options+=(-Dwerror=true) ;;
-    --no-simulation) simulation=no ;;
+    --no-simulation) simulation=no nvcc=no ;;
+    --no-nvcc) nvcc=no ;;
     --)
       shift
       arguments+=("$@")
@@ -79,6 +86,17 @@ else
   # -O1: a shorter build, and at -O3 g++ 12 warns of its own headers.
   configure "$build-simulated" "${options[@]}" -Dcuda=sim -Ddefault_library=shared -Doptimization=1
   run_tests "$build-simulated" gpu_tests "${arguments[@]}" --suite gpu
+fi
+if [ "$nvcc" = no ]; then
+  say "left out: the tests of what nvcc compiles"
+elif part=$(missing_cuda_toolkit); then
+  say "left out: the tests of what nvcc compiles, which need nvcc and the libraries of CUDA ($part)"
+else
+  # One generation of GPUs: the simulated one's.
+  configure "$build-nvcc" "${options[@]}" -Dcuda=enabled -Dgpu_arch=90 -Ddrop_in=true -Ddefault_library=shared \
+    -Doptimization=1
+  run_tests "$build-nvcc" gpu_tests "${arguments[@]}" --setup dropin --suite gpu --suite drop-in --suite no-gpu \
+    --no-suite real-libraries
 fi
 python3 tools/count_tests.py "${logs[@]}" || status=1
 exit $status

@@ -14,7 +14,7 @@ bool is_device(int index) { return index >= 0 && index < device_count(); }
 
 cudaDeviceProp properties_of(int index) {
   cudaDeviceProp prop = {};
-  std::snprintf(prop.name, sizeof(prop.name), "Simulated CUDA device (sm_90)");
+  std::snprintf(prop.name, sizeof(prop.name), "Simulated CUDA device (sm_%d)", device_capability());
   prop.uuid.bytes[0] = static_cast<char>(index + 1);
   prop.totalGlobalMem = device_memory_total();
   prop.sharedMemPerBlock = kSharedPerBlock;
@@ -27,8 +27,8 @@ cudaDeviceProp properties_of(int index) {
     prop.maxGridSize[i] = static_cast<int>(kMaxGrid[i]);
   }
   prop.totalConstMem = 64 << 10;
-  prop.major = 9;
-  prop.minor = 0;
+  prop.major = device_capability() / 10;
+  prop.minor = device_capability() % 10;
   prop.textureAlignment = 512;
   prop.texturePitchAlignment = 32;
   prop.multiProcessorCount = kMultiprocessors;

@@ -1,37 +1,17 @@
 // The CUDA runtime's functions for kernels: launches, attributes, occupancy.
 #include <algorithm>
 #include <optional>
-#include <unordered_map>
 
 #include "tests/cudasim/address_map.h"
 #include "tests/cudasim/api.h"
 #include "tests/cudasim/block.h"
 #include "tests/cudasim/device_fault.h"
 #include "tests/cudasim/device_limits.h"
-#include "tests/cudasim/symbols.h"
+#include "tests/cudasim/kernel_list.h"
 
 using namespace cudasim;
 
 namespace {
-
-struct Kernel {
-  KernelFactory factory = nullptr;
-  std::string name;
-  // What cudaFuncSetAttribute allowed.
-  int max_dynamic_shared = kSharedPerBlock;
-  int shared_carveout = -1;
-};
-
-// Kernels stay known for the life of the process.
-std::unordered_map<const void*, Kernel>& kernels() {
-  static auto* table = new std::unordered_map<const void*, Kernel>;
-  return *table;
-}
-
-Kernel* find_kernel(const void* function) {
-  const auto found = kernels().find(function);
-  return found == kernels().end() ? nullptr : &found->second;
-}
 
 // What the next launch of the calling thread declared.
 thread_local std::optional<std::vector<Access>> t_declared;
@@ -82,11 +62,12 @@ cudaError_t launch(const void* function, const LaunchShape& shape, void** argume
   if (shape.dynamic_shared_nbytes > static_cast<std::size_t>(kernel->max_dynamic_shared)) return cudaErrorInvalidValue;
   const int index = device_of(stream);
   if (index < 0) return cudaErrorInvalidResourceHandle;
+  if (!kernel->runs_here()) return cudaErrorNoKernelImageForDevice;
   const auto op = std::make_shared<Op>();
   op->name = kernel->name;
   op->kind = OpKind::kernel;
   const auto what = std::make_shared<const Launch>(
-      Launch{kernel->factory(function, arguments), shape, kernel->name, index, declared});
+      Launch{kernel->factory(kernel->code, arguments), shape, kernel->name, index, declared});
   op->body = [what] { what->run(); };
   return enqueue_op(stream, op, declared.value_or(std::vector<Access>{}), function);
 }
@@ -103,14 +84,6 @@ int blocks_per_multiprocessor(int block_size, std::size_t dynamic_shared) {
 }  // namespace
 
 namespace cudasim {
-
-CUDASIM_API void register_kernel(const void* function, KernelFactory factory) {
-  const Lock lock;
-  Kernel& kernel = kernels()[function];
-  if (kernel.factory != nullptr) return;
-  kernel.factory = factory;
-  kernel.name = symbol_name(function);
-}
 
 CUDASIM_API void declare_next_launch(const std::vector<Access>& accesses) { t_declared = accesses; }
 
@@ -170,11 +143,12 @@ CUDART cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const v
     const Kernel* kernel = find_kernel(function);
     if (attributes == nullptr) return cudaErrorInvalidValue;
     if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+    if (!kernel->runs_here()) return cudaErrorNoKernelImageForDevice;
     *attributes = cudaFuncAttributes{};
     attributes->maxThreadsPerBlock = kMaxThreadsPerBlock;
     attributes->numRegs = kRegistersPerThread;
-    attributes->ptxVersion = 90;
-    attributes->binaryVersion = 90;
+    attributes->ptxVersion = device_capability();
+    attributes->binaryVersion = device_capability();
     attributes->maxDynamicSharedSizeBytes = kernel->max_dynamic_shared;
     attributes->preferredShmemCarveout = kernel->shared_carveout;
     return cudaSuccess;

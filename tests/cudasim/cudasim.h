@@ -92,6 +92,9 @@ CUDASIM_API GraphCounts last_launched_graph();
 CUDASIM_API void reset();
 // Number of devices, 0 to 8. With 0 every call fails with cudaErrorNoDevice, as on a machine without a GPU.
 CUDASIM_API void set_device_count(int count);
+// The compute capability of every device, 80 for 8.0. Programs that nvcc compiled need code for it in their files. All
+// else stays that of sm_90.
+CUDASIM_API void set_capability(int capability);
 // Total memory of every device, which cudaMemGetInfo reports and past which allocations fail.
 CUDASIM_API void set_device_memory(std::size_t nbytes);
 

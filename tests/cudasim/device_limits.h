@@ -3,6 +3,8 @@
 
 namespace cudasim {
 
+// Compute capability 9.0, unless a test says another.
+constexpr int kCapability = 90;
 constexpr int kMultiprocessors = 2;
 constexpr int kWarpSize = 32;
 constexpr int kMaxThreadsPerBlock = 1024;

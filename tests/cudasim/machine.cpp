@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/cudasim/capture.h"
+#include "tests/cudasim/device_limits.h"
 #include "tests/cudasim/executor.h"
 #include "tests/cudasim/pools.h"
 
@@ -14,6 +15,7 @@ namespace {
 struct Machine {
   bool started = false;
   int count = 2;
+  int capability = kCapability;
   Device devices[kMaxDevices];
   HandleTable<Stream> streams{0x51};
   HandleTable<Event> events{0x52};
@@ -41,6 +43,7 @@ void read_environment() {
   Machine& all = machine();
   all.count = static_cast<int>(number_from_environment("CUDASIM_DEVICES", 2));
   if (all.count > kMaxDevices) die("CUDASIM_DEVICES=%d, at most %d are possible", all.count, kMaxDevices);
+  all.capability = static_cast<int>(number_from_environment("CUDASIM_CAPABILITY", kCapability));
   Policy fresh;
   fresh.peer_deadline_ms =
       static_cast<int>(number_from_environment("CUDASIM_PEER_DEADLINE_MS", fresh.peer_deadline_ms));
@@ -134,6 +137,12 @@ CUDASIM_API void set_device_count(int count) {
   machine().count = count;
 }
 
+CUDASIM_API void set_capability(int capability) {
+  const Lock lock;
+  start_machine();
+  machine().capability = capability;
+}
+
 CUDASIM_API void set_device_memory(std::size_t nbytes) {
   const Lock lock;
   start_machine();
@@ -160,6 +169,7 @@ CUDASIM_API void set_peer_deadline_ms(int milliseconds) {
 }
 
 int device_count() { return machine().count; }
+int device_capability() { return machine().capability; }
 Device& device(int index) { return machine().devices[index]; }
 HandleTable<Stream>& streams() { return machine().streams; }
 HandleTable<Event>& events() { return machine().events; }

@@ -79,6 +79,8 @@ struct Device {
 };
 
 int device_count();
+// Of every device: 90 for sm_90.
+int device_capability();
 Device& device(int index);
 // Reads the environment at the first call, makes devices; cheap afterwards.
 void start_machine();

@@ -39,14 +39,6 @@ std::string without_signature(std::string text) {
   return text;
 }
 
-std::string demangled(const char* name) {
-  int status = 0;
-  char* text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
-  std::string result = status == 0 ? text : name;
-  std::free(text);
-  return without_signature(result);
-}
-
 // The name at an offset from the start of a loaded file, from its full symbol table.
 std::string name_in_file(const char* path, std::uintptr_t offset) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -67,7 +59,7 @@ std::string name_in_file(const char* path, std::uintptr_t offset) {
     const char* names = bytes + sections[sections[i].sh_link].sh_offset;
     for (std::size_t s = 0; s < sections[i].sh_size / sizeof(Elf64_Sym); ++s) {
       if (ELF64_ST_TYPE(symbols[s].st_info) == STT_FUNC && symbols[s].st_value == offset) {
-        name = demangled(names + symbols[s].st_name);
+        name = readable_name(names + symbols[s].st_name);
         break;
       }
     }
@@ -78,10 +70,18 @@ std::string name_in_file(const char* path, std::uintptr_t offset) {
 
 }  // namespace
 
+std::string readable_name(const char* mangled) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+  std::string result = status == 0 ? text : mangled;
+  std::free(text);
+  return without_signature(result);
+}
+
 std::string symbol_name(const void* function) {
   Dl_info info = {};
   if (dladdr(function, &info) == 0) return "unknown function";
-  if (info.dli_sname != nullptr && info.dli_saddr == function) return demangled(info.dli_sname);
+  if (info.dli_sname != nullptr && info.dli_saddr == function) return readable_name(info.dli_sname);
   const auto base = reinterpret_cast<std::uintptr_t>(info.dli_fbase);
   const auto address = reinterpret_cast<std::uintptr_t>(function);
   const auto* header = static_cast<const Elf64_Ehdr*>(info.dli_fbase);

@@ -183,3 +183,25 @@ TEST_CASE("memory that the GPU does not have is an error that can be survived") 
   CHECK(Tensor::zeros({std::int64_t{64} << 20}, DType::f32, kGpu).defined());
   allocator.release_cached();
 }
+
+TEST_CASE(
+    "a GPU for which the plugin has no kernels is refused with its capability and what the plugin was built for") {
+  DeviceRuntime& runtime = runtime_for(Device::cuda(1));
+  std::vector<Stream> made;
+  std::string text;
+  cudasim::fail_from_nth("cudaFuncGetAttributes", 1, cudaErrorNoKernelImageForDevice);
+  try {
+    // Those that were given back before need no look at the kernels.
+    while (made.size() < 64) made.push_back(runtime.create_stream());
+  } catch (const NotSupported& error) {
+    text = error.what();
+  }
+  cudasim::clear_failures();
+  INFO(text);
+  for (const std::string& part : {std::string("cuda:1"), std::string("compute capability 9.0"),
+                                  "built for " + cuda_plugin_info().built_for, std::string("-Dgpu_arch=90")}) {
+    CHECK(text.find(part) != std::string::npos);
+  }
+  made.push_back(runtime.create_stream());
+  for (const Stream stream : made) runtime.destroy_stream(stream);
+}

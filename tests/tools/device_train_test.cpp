@@ -1,18 +1,13 @@
 // `heddle train --device cuda` as a user runs it, on the GPU that this build has: the simulated one, or a real one.
+// A program of its own, which is skipped where there is none.
 #include <cmath>
 #include <csignal>
 
-#include "engine/device/cuda_plugin.h"
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 
 namespace heddle::test {
 namespace {
-
-bool has_gpu() {
-  const std::string kind = HEDDLE_CUDA_KIND;
-  return kind == "sim" || (kind == "enabled" && has_cuda_driver());
-}
 
 std::string weights_of(const std::string& run) {
   return json_file(run + "/run.json")["result"]["weights_crc32"].get<std::string>();
@@ -21,7 +16,6 @@ std::string weights_of(const std::string& run) {
 }  // namespace
 
 TEST_CASE("two epochs of LeNet on the GPU land where the CPU does") {
-  if (!has_gpu()) return;
   const TempFolder folder;
   write_small_dataset(folder.path(), 400, 200);
   std::vector<std::vector<std::string>> metrics;
@@ -44,7 +38,6 @@ TEST_CASE("two epochs of LeNet on the GPU land where the CPU does") {
 }
 
 TEST_CASE("a run on the GPU that was interrupted continues exactly") {
-  if (!has_gpu()) return;
   const TempFolder folder;
   write_small_dataset(folder.path(), 200, 20);
   const auto arguments = [&](const std::string& out) {
@@ -70,7 +63,6 @@ TEST_CASE("a run on the GPU that was interrupted continues exactly") {
 }
 
 TEST_CASE("a loss that blows up on the GPU stops the run within ten steps") {
-  if (!has_gpu()) return;
   const TempFolder folder;
   write_small_dataset(folder.path());
   const ProcessResult result =

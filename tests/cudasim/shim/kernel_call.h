@@ -37,6 +37,9 @@ class KernelCall {
 using KernelFactory = std::shared_ptr<const KernelCall> (*)(const void* kernel, void** arguments);
 // Makes a kernel known, so that cudaLaunchKernel can be called with its address. Registering it again changes nothing.
 __attribute__((visibility("default"))) void register_kernel(const void* kernel, KernelFactory factory);
+// Makes the host's code of a kernel known under the name by which a file that nvcc compiled registers it.
+__attribute__((visibility("default"))) void register_named_kernel(const char* mangled, const void* kernel,
+                                                                  KernelFactory factory);
 
 // Sets threadIdx for the next thread of the running block that has not started; false when there is none left.
 __attribute__((visibility("default"))) bool next_thread();
