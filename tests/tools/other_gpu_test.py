@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A GPU of a generation for which the plugin holds no code, or only code that the driver has to translate: the program
-notices it when the device is chosen. Runs the plugin that nvcc compiled on simulated GPUs of other generations.
+notices it when the device is chosen; so does a driver that offers no GPU at all. Runs the plugin that nvcc compiled on simulated GPUs of other generations.
 
     other_gpu_test.py PROGRAM BUILT_FOR
 
@@ -36,11 +36,26 @@ class OtherGpu(unittest.TestCase):
         self.data = os.path.join(self.work, 'data')
         write_dataset(self.data, 64, 32)
 
-    def train(self, capability, device):
+    def train(self, capability, device, **environment):
         return subprocess.run([PROGRAM, 'train', '--dataset', 'idx', '--data-dir', self.data, '--epochs', '1',
                                '--batch-size', '32', '--threads', '1', '--device', device, '--out',
                                os.path.join(self.work, 'run')], capture_output=True, text=True, check=False,
-                              env={**os.environ, 'CUDASIM_CAPABILITY': str(capability)})
+                              env={**os.environ, 'CUDASIM_CAPABILITY': str(capability), **environment})
+
+    def test_a_driver_without_a_gpu_is_no_gpu(self):
+        for environment, reason in (({}, 'the driver finds no GPU'),
+                                    ({'CUDA_VISIBLE_DEVICES': '7'}, "no GPU with CUDA_VISIBLE_DEVICES='7'")):
+            with self.subTest(reason=reason):
+                done = self.train(CAPABILITIES[0], 'cuda', CUDASIM_DEVICES='0', **environment)
+                self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+                self.assertEqual((done.stdout, done.stderr.count('\n')), ('', 1), done.stderr)
+                self.assertIn(reason, done.stderr)
+                done = self.train(CAPABILITIES[0], 'auto', CUDASIM_DEVICES='0', **environment)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                notices = [line for line in done.stdout.splitlines() if '--device auto' in line]
+                self.assertEqual(len(notices), 1, done.stdout)
+                self.assertIn(reason + ', so the CPU is used', notices[0])
+                shutil.rmtree(os.path.join(self.work, 'run'))
 
     def test_an_older_gpu_is_refused_with_its_capability_and_the_built_ones(self):
         self.assertLess(OLDER, min(CAPABILITIES))
