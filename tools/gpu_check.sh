@@ -73,7 +73,13 @@ out=$(cd "$out" && pwd)
 
 head_line() { say "$mark$*"; }
 built() { [ -x "$heddle" ] || { head_line "$heddle is missing: run --part 1 first"; return 1; }; }
-limited() { timeout --kill-after=10 "$part_limit" "$@"; }
+# Runs a command within what is left of the part's time.
+limited() {
+  local left=$((part_end - SECONDS)) status=124
+  [ "$left" -le 0 ] || { timeout --kill-after=10 "$left" "$@" && status=0 || status=$?; }
+  [ "$status" != 124 ] || head_line "stopped: the time of a part is over"
+  return "$status"
+}
 
 # A tiny data set for steps whose results nobody looks at.
 tiny_data() { python3 tools/gpu_check/tiny_data.py "$out/tiny" "$1" "$2"; }
@@ -211,6 +217,7 @@ results=()
 status=0
 for part in "${parts[@]}"; do
   head_line "part $part: ${part_names[$part]}"
+  part_end=$((SECONDS + part_limit))
   if "part_$part"; then
     results+=("$part=passed")
   else

@@ -45,7 +45,13 @@ class Training:
         self.compiled = compiled
         self.loss_of = self.eager_loss
         if compiled:
-            self.loss_of = torch.compile(self.eager_loss, mode="reduce-overhead", dynamic=False)
+            # One function for all models, modes and batch sizes: more variants than are kept by default. Without fullgraph
+            # one too many would run uncompiled, in silence.
+            import torch._dynamo
+            for limit in ("cache_size_limit", "recompile_limit"):
+                if hasattr(torch._dynamo.config, limit):
+                    setattr(torch._dynamo.config, limit, 64)
+            self.loss_of = torch.compile(self.eager_loss, mode="reduce-overhead", dynamic=False, fullgraph=True)
         self.warm = False
 
     def eager_loss(self, images, labels):
