@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state_dict.h"
+#include "comm/communicator.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/file.h"

@@ -6,7 +6,7 @@ namespace heddle::reference {
 Batch gather_images(const Array& images, const Array& labels, const Array& order, const Array& cursor, std::int64_t n,
                     const GatherImagesParams& params) {
   const std::int64_t height = images.dim(1), width = images.dim(2), channels = images.dim(3);
-  const auto begin = static_cast<std::int64_t>(cursor[cursor_slot::kPosition]);
+  const auto begin = static_cast<std::int64_t>(cursor[cursor_slot::kPosition]) + params.first;
   const auto epoch = static_cast<std::uint64_t>(cursor[cursor_slot::kEpoch]);
   Batch batch{Array({n, height, width, channels}), Array({n})};
   for (std::int64_t j = 0; j < n; ++j) {

@@ -36,21 +36,25 @@ std::string CheckpointStore::save(Trainer& trainer, bool is_best) {
   return folder_.save(trainer.model(), &trainer.optimizer(), state, is_best);
 }
 
-std::vector<std::string> CheckpointStore::load_newest(Trainer& trainer) {
-  const auto found = checkpoint::find_checkpoint(folder_.folder());
-  if (!found) return {};
-  const checkpoint::TrainingState saved = checkpoint::read_training_state(found->path);
+void CheckpointStore::load(Trainer& trainer, const std::string& path) {
+  const checkpoint::TrainingState saved = checkpoint::read_training_state(path);
   EpochSums sums;
   try {
     sums = sums_from_json(Json::parse(saved.settings).at("epoch_sums"));
   } catch (const Json::exception& error) {
-    throw IoError(found->path, std::string("was not written by heddle train: ") + error.what());
+    throw IoError(path, std::string("was not written by heddle train: ") + error.what());
   }
   const std::int64_t total_epochs = trainer.state().total_epochs;
-  trainer.state() = checkpoint::load_checkpoint(found->path, trainer.model(), &trainer.optimizer());
+  trainer.state() = checkpoint::load_checkpoint(path, trainer.model(), &trainer.optimizer());
   trainer.state().total_epochs = total_epochs;
   trainer.sums() = sums;
-  return found->skipped;
+}
+
+std::string CheckpointStore::find_newest(std::vector<std::string>& broken) const {
+  const auto found = checkpoint::find_checkpoint(folder_.folder());
+  if (!found) return {};
+  broken.insert(broken.end(), found->skipped.begin(), found->skipped.end());
+  return found->path;
 }
 
 std::string CheckpointStore::newest() const {

@@ -17,9 +17,11 @@ class CheckpointStore {
 
   // Returns the path. An older file is replaced only by a whole new one. Throws: IoError.
   std::string save(Trainer& trainer, bool is_best);
-  // Fills model, optimiser, state and sums from the newest whole checkpoint. Returns newer ones that could not be used,
-  // with the reason; the trainer stays as it was if there is no checkpoint. Throws: IoError if none can be read.
-  std::vector<std::string> load_newest(Trainer& trainer);
+  // Fills model, optimiser, state and sums from a file. Throws: IoError.
+  static void load(Trainer& trainer, const std::string& path);
+  // Path of the newest whole checkpoint, empty if there is none. Newer ones that cannot be used are added to `broken`,
+  // with the reason. Throws: IoError if none can be read.
+  std::string find_newest(std::vector<std::string>& broken) const;
   // Path of the newest whole checkpoint; empty if there is none.
   std::string newest() const;
   const ModelDescription& description() const noexcept { return description_; }

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "engine/autograd/node.h"
+#include "engine/comm/communicator.h"
 #include "engine/data/data_loader.h"
 #include "engine/data/metrics.h"
 #include "engine/nn/module.h"
@@ -36,22 +37,27 @@ class InferenceScope {
 // in a pass the host waits and copies only at its end, for the results.
 class Evaluator {
  public:
-  // Model and data set must outlive it, and the model's parameters must stay where they are. record: false calls each
-  // batch, for debugging.
+  // Model, data set and communicator must outlive it, and the model's parameters must stay where they are. record:
+  // false calls each batch, for debugging. With a communicator each rank evaluates its share of every batch, and all
+  // get the result of the whole.
   Evaluator(nn::Module& model, const data::ResidentDataset& dataset, const data::DataLoaderOptions& options,
-            bool record = true);
-  // keep_going is asked between batches; returning false stops. Throws: what the model throws.
+            bool record = true, comm::Communicator* communicator = nullptr);
+  // keep_going is asked between batches; returning false stops, with a communicator all ranks. Throws: what the model
+  // throws; CommError.
   Evaluation run(const std::function<bool()>& keep_going = {});
 
  private:
   void rewind();
   void evaluate_batch(std::int64_t images);
-  Evaluation read_results() const;
+  // Whether this or another rank was stopped.
+  bool any_stopped(bool stopped);
+  Evaluation read_results();
 
   nn::Module& model_;
   const data::ResidentDataset& dataset_;
   data::DataLoader batches_;
   step::StepGraph graph_;
+  comm::Communicator* communicator_;
   Tensor batch_sums_;   // f32 (tail_slot::kCount): of the batch at hand
   Tensor sums_;         // f32 (batches, tail_slot::kCount)
   Tensor predictions_;  // i64 (images, 1)

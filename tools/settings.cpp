@@ -120,9 +120,6 @@ void check_combinations(const Settings& s) {
     if (!ok) throw UsageError(message);
   };
   const Settings defaults;
-  require(s.ranks == 1, fmt::format("--ranks {}: this build trains with one rank only; data-parallel training is not "
-                                    "offered yet",
-                                    s.ranks));
   require(!s.sync_bn, "--sync-bn: no model of this build has a batch norm and there is one rank; leave it out");
   require(s.optimizer == "sgd" || s.momentum == 0,
           fmt::format("--momentum {} has no effect with --optimizer {}; set --momentum 0", s.momentum, s.optimizer));

@@ -21,6 +21,8 @@ constexpr std::int64_t kCropPixels = 2;
 constexpr std::int64_t kMaxQueued = 8;
 // More steps than can be queued: a wait for the room waits for all.
 constexpr std::int64_t kWaitForAll = kStatusRecords;
+// Kinds of recorded work, for StepKey; 0 is a whole step.
+constexpr std::uint32_t kGradients = 1, kUpdate = 2;
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const Settings& s, nn::ParameterBuffer& parameters) {
   if (s.optimizer == "sgd") {
@@ -31,7 +33,12 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Settings& s, nn::Paramete
                                        AdamParams{.weight_decay = s.weight_decay, .decoupled = s.optimizer == "adamw"});
 }
 
-data::DataLoaderOptions loader_options(const Settings& s, data::DataLoaderOptions options) {
+data::DataLoaderOptions loader_options(const Settings& s, data::DataLoaderOptions options,
+                                       const comm::Communicator* communicator) {
+  if (communicator != nullptr) {
+    options.rank = communicator->rank();
+    options.world_size = communicator->world_size();
+  }
   options.batch_size = s.batch_size;
   options.shuffle = true;
   options.seed = static_cast<std::uint64_t>(s.seed);
@@ -44,7 +51,8 @@ data::DataLoaderOptions loader_options(const Settings& s, data::DataLoaderOption
 constexpr std::int64_t kSmallModel = 1'000'000;  // parameters
 constexpr std::int64_t kAutoSteps = 4;
 
-std::int64_t steps_per_launch(const Settings& s, const nn::ParameterBuffer& parameters) {
+std::int64_t steps_per_launch(const Settings& s, const nn::ParameterBuffer& parameters, bool exchanges) {
+  if (exchanges) return 1;
   if (s.steps_per_launch > 0) return s.steps_per_launch;
   return parameters.segments().back().end <= kSmallModel ? kAutoSteps : 1;
 }
@@ -68,14 +76,17 @@ WorkCounts difference(const WorkCounts& after, const WorkCounts& before) {
 }  // namespace
 
 Trainer::Trainer(const Settings& settings, nn::Module& model, const data::ResidentDataset& train,
-                 const data::DataLoaderOptions& normalisation)
+                 const data::DataLoaderOptions& normalisation, comm::Communicator* communicator)
     : model_(model),
       batch_size_(std::min(settings.batch_size, train.size())),
       parameters_(model),
-      loader_(train, loader_options(settings, normalisation)),
+      parallel_(communicator == nullptr ? nullptr
+                                        : std::make_unique<comm::DataParallel>(model, parameters_, *communicator)),
+      loader_(train, loader_options(settings, normalisation, communicator)),
       optimizer_(make_optimizer(settings, parameters_)),
-      random_(model, optimizer_->state().address_of(step_slot::kRandom)),
-      steps_per_launch_(steps_per_launch(settings, parameters_)),
+      random_(model, optimizer_->state().address_of(step_slot::kRandom),
+              communicator == nullptr ? 0 : communicator->rank()),
+      steps_per_launch_(steps_per_launch(settings, parameters_, communicator != nullptr)),
       graph_(parameters_.device(), {.enabled = settings.graph, .steps_per_launch = steps_per_launch_}),
       status_(optimizer_->state(), {.max_queued = std::max(kMaxQueued, 2 * steps_per_launch_)}),
       schedule_(schedule_options(settings, loader_.batches_per_epoch())),
@@ -91,19 +102,41 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
 // changes from step to step is read on the device: place in the order, learning rate, step number, random streams.
 void Trainer::train_step(std::int64_t images) {
   const WorkCounts before = runtime_for(parameters_.device()).work_counts();
-  random_.begin_step();                                                           // layers draw from the step's streams
-  optimizer_->zero_grad();                                                        // marks leaves fresh, no kernel
-  const data::Batch batch = loader_.load(images);                                 // resident u8 -> normalised (B,H,W,C)
+  compute_gradients(images);
+  if (parallel_) parallel_->finish();  // sums over all ranks
+  update();
+  if (images == batch_size_) step_work_ = difference(runtime_for(parameters_.device()).work_counts(), before);
+}
+
+void Trainer::compute_gradients(std::int64_t images) {
+  random_.begin_step();                            // layers draw from the step's streams
+  optimizer_->zero_grad();                         // marks leaves fresh, no kernel
+  const data::Batch batch = loader_.load(images);  // this rank's share: resident u8 -> normalised (B,H,W,C)
+  if (batch.size() == 0) return;                   // fewer images than ranks: this one joins the exchange with zeros
   const Variable logits = model_.forward(batch.images);                           // nn -> ops -> backend -> kernels
   const Variable loss = ops::cross_entropy(logits, batch.labels, loss_options_);  // loss, gradient, counts in one pass
-  backward(loss);                                                                 // sums of gradients over the batch
+  // Sums of gradients over the batch. With ranks a full bucket goes out at once, unless this is recorded.
+  backward(loss, parallel_ && !graph_.records() ? parallel_->hook() : LeafReadyHook());
+}
+
+void Trainer::update() {
   optimizer_->step(step_options_);  // divides by the weight sum; one pass over the flat buffer; writes the record
-  if (images == batch_size_) step_work_ = difference(runtime_for(parameters_.device()).work_counts(), before);
 }
 
 std::optional<StepWork> Trainer::step_work() const {
   if (step_work_.launches == 0) return std::nullopt;
   return StepWork{.queued = step_work_, .recorded = graph_.recorded_size({.input = {batch_size_}})};
+}
+
+std::int64_t Trainer::run_steps(std::int64_t images, std::int64_t wanted) {
+  if (!parallel_ || !graph_.records()) {
+    return graph_.run(
+        {.input = {images}}, [&] { train_step(images); }, wanted);
+  }
+  graph_.run({.input = {images}, .kind = kGradients}, [&] { compute_gradients(images); });
+  parallel_->finish();
+  graph_.run({.input = {}, .kind = kUpdate}, [&] { update(); });
+  return 1;
 }
 
 bool Trainer::advance() {
@@ -116,8 +149,7 @@ bool Trainer::advance() {
     const std::int64_t alike = (loader_.dataset_size() - loader_.position()) / images;
     const std::int64_t wanted = std::min(steps_per_launch_, alike);
     read_records(wanted);
-    const std::int64_t steps = graph_.run(
-        {.input = {images}}, [&] { train_step(images); }, wanted);
+    const std::int64_t steps = run_steps(images, wanted);
     loader_.advance(steps * images);
     status_.submitted(steps);
     read_records(0);

@@ -20,6 +20,7 @@
 #include "engine/optim/optimizer.h"
 #include "engine/step/status_block.h"
 #include "engine/step/step_graph.h"
+#include "nccl_comm/data_parallel.h"
 #include "tools/settings.h"
 
 namespace heddle::tools {
@@ -46,9 +47,11 @@ class NonFiniteLoss : public Error {
 
 class Trainer {
  public:
-  // Both data sets and the model must outlive it. Throws: InvalidArgument if model, data and settings do not fit.
+  // Model, data and communicator must outlive it. With a communicator this is one rank's part of a data-parallel
+  // training: all ranks make the same calls, each has a replica of the model, and begins with rank 0's weights.
+  // Throws: InvalidArgument if model, data and settings do not fit; with a communicator CommError, here and below.
   Trainer(const Settings& settings, nn::Module& model, const data::ResidentDataset& train,
-          const data::DataLoaderOptions& normalisation);
+          const data::DataLoaderOptions& normalisation, comm::Communicator* communicator = nullptr);
 
   // Puts loader and learning rates where the state says, for a new epoch or the middle of one.
   void start_epoch();
@@ -69,6 +72,8 @@ class Trainer {
   nn::Module& model() noexcept { return model_; }
   optim::Optimizer& optimizer() noexcept { return *optimizer_; }
   std::int64_t batches_per_epoch() const { return loader_.batches_per_epoch(); }
+  // Steps that were queued, finished or not; the same on all ranks after the same calls.
+  std::int64_t queued_steps() const noexcept { return state_.step + status_.queued(); }
   // Of the last finished step.
   double learning_rate() const { return schedule_.at_step(std::max<std::int64_t>(state_.step - 1, 0)); }
   // Nothing on a device that counts no work, as a CPU, and before the first step.
@@ -78,6 +83,11 @@ class Trainer {
 
  private:
   void train_step(std::int64_t images);
+  // The two halves of train_step().
+  void compute_gradients(std::int64_t images);
+  void update();
+  // Where the exchange between ranks cannot be recorded, the halves are recorded each by itself. Returns steps done.
+  std::int64_t run_steps(std::int64_t images, std::int64_t wanted);
   // Counts finished steps, and waits for some if `room` more could not be queued.
   void read_records(std::int64_t room);
   void count(const StatusRecord& record);
@@ -86,6 +96,7 @@ class Trainer {
   nn::Module& model_;
   std::int64_t batch_size_;
   nn::ParameterBuffer parameters_;
+  std::unique_ptr<comm::DataParallel> parallel_;  // null: one rank
   data::DataLoader loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   nn::RandomStreams random_;

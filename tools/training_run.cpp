@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "tools/command.h"
+
 namespace heddle::tools {
 namespace {
 
@@ -14,11 +16,9 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 }  // namespace
 
-TrainingRun::TrainingRun(const TrainingRunParts& parts)
-    : parts_(parts),
-      progress_(parts.out),
-      evaluator_(parts.trainer.model(), parts.test, parts.checkpoints.description().loader_options(),
-                 parts.settings.graph) {}
+TrainingRun::TrainingRun(const TrainingRunParts& parts) : parts_(parts) {
+  if (parts.report != nullptr) progress_.emplace(parts.report->out);
+}
 
 int TrainingRun::run() {
   checkpoint::TrainingState& state = parts_.trainer.state();
@@ -30,18 +30,20 @@ int TrainingRun::run() {
       finish_epoch(test);
     }
   } catch (const NonFiniteLoss& error) {
-    progress_.clear();
+    // Every rank has met it in the same step, so nobody waits for this one; the one that reports says it.
+    if (parts_.report == nullptr) return exit_code::kFailed;
+    clear_progress();
     fail_non_finite(error.what());
   }
   return 0;
 }
 
 bool TrainingRun::train_epoch() {
-  progress_.start_epoch();
+  if (progress_) progress_->start_epoch();
   parts_.trainer.start_epoch();
-  while (!parts_.interrupt.requested()) {
+  while (!parts_.stop.stops_before(rank(), parts_.trainer.queued_steps())) {
     if (!parts_.trainer.advance()) return true;
-    if (const auto now = Clock::now(); progress_.is_due(now)) show_progress(now);
+    show_progress_if_due();
   }
   parts_.trainer.finish_steps();
   return false;
@@ -49,8 +51,8 @@ bool TrainingRun::train_epoch() {
 
 Evaluation TrainingRun::evaluate_epoch() {
   const Clock::time_point begin = Clock::now();
-  Evaluation test = evaluator_.run([this] {
-    if (const auto now = Clock::now(); progress_.is_due(now)) show_progress(now);
+  Evaluation test = parts_.evaluator.run([this] {
+    show_progress_if_due();
     return !parts_.interrupt.requested();
   });
   evaluation_seconds_ = seconds_since(begin);
@@ -73,7 +75,9 @@ void TrainingRun::finish_epoch(const Evaluation& test) {
     state.best_epoch = epoch;
   }
   parts_.trainer.finish_epoch();
-  parts_.folder.append_metrics({{"epoch", epoch},
+  if (parts_.report == nullptr) return;
+  RunReport& report = *parts_.report;
+  report.folder.append_metrics({{"epoch", epoch},
                                 {"step", state.step},
                                 {"train_loss", sums.metrics.loss()},
                                 {"train_accuracy", sums.metrics.accuracy()},
@@ -83,9 +87,9 @@ void TrainingRun::finish_epoch(const Evaluation& test) {
                                 {"images_per_second", sums.images_per_second()},
                                 {"learning_rate", parts_.trainer.learning_rate()}});
   const bool due = epoch % parts_.settings.checkpoint_every == 0 || epoch == parts_.settings.epochs;
-  if (due || best) parts_.checkpoints.save(parts_.trainer, best);
-  progress_.clear();
-  parts_.out.line(
+  if (due || best) report.checkpoints.save(parts_.trainer, best);
+  clear_progress();
+  report.out.line(
       fmt::format("epoch {}/{}  train loss {:.4f}  accuracy {:.2f}%  test loss {:.4f}  accuracy {:.2f}%{}  "
                   "{:.2f} s  {:.0f} images/s  lr {:.4g}",
                   epoch, parts_.settings.epochs, sums.metrics.loss(), sums.metrics.accuracy() * 100,
@@ -93,37 +97,45 @@ void TrainingRun::finish_epoch(const Evaluation& test) {
                   sums.images_per_second(), parts_.trainer.learning_rate()));
 }
 
-void TrainingRun::show_progress(Clock::time_point now) {
+void TrainingRun::show_progress_if_due() {
+  const Clock::time_point now = Clock::now();
+  if (!progress_ || !progress_->is_due(now)) return;
   const checkpoint::TrainingState& state = parts_.trainer.state();
   const EpochSums& sums = parts_.trainer.sums();
   const std::int64_t batches = parts_.trainer.batches_per_epoch();
   const double step_seconds = state.batch > 0 ? sums.seconds / static_cast<double>(state.batch) : 0.0;
   const std::int64_t epochs_left = parts_.settings.epochs - state.epoch;
   const auto steps_left = static_cast<double>(epochs_left * batches - state.batch);
-  progress_.update({.epoch = state.epoch + 1,
-                    .epochs = parts_.settings.epochs,
-                    .batch = state.batch,
-                    .batches = batches,
-                    .loss = sums.metrics.loss(),
-                    .accuracy = sums.metrics.accuracy(),
-                    .images_per_second = sums.images_per_second(),
-                    .seconds_left = steps_left * step_seconds + static_cast<double>(epochs_left) * evaluation_seconds_},
-                   now);
+  progress_->update(
+      {.epoch = state.epoch + 1,
+       .epochs = parts_.settings.epochs,
+       .batch = state.batch,
+       .batches = batches,
+       .loss = sums.metrics.loss(),
+       .accuracy = sums.metrics.accuracy(),
+       .images_per_second = sums.images_per_second(),
+       .seconds_left = steps_left * step_seconds + static_cast<double>(epochs_left) * evaluation_seconds_},
+      now);
+}
+
+void TrainingRun::clear_progress() {
+  if (progress_) progress_->clear();
 }
 
 int TrainingRun::stop_interrupted() {
-  progress_.clear();
-  const std::string path = parts_.checkpoints.save(parts_.trainer, false);
+  if (parts_.report == nullptr) return parts_.interrupt.exit_code();
+  clear_progress();
+  const std::string path = parts_.report->checkpoints.save(parts_.trainer, false);
   const checkpoint::TrainingState& state = parts_.trainer.state();
-  parts_.out.line(
+  parts_.report->out.line(
       fmt::format("interrupted by {} in epoch {} after step {}: saved {}; continue with heddle train "
                   "--resume {}",
-                  parts_.interrupt.signal_name(), state.epoch + 1, state.step, path, parts_.folder.path()));
+                  parts_.interrupt.signal_name(), state.epoch + 1, state.step, path, parts_.report->folder.path()));
   return parts_.interrupt.exit_code();
 }
 
 void TrainingRun::fail_non_finite(const std::string& message) {
-  const std::string kept = parts_.checkpoints.newest();
+  const std::string kept = parts_.report->checkpoints.newest();
   throw NonFiniteLoss(
       message + (kept.empty() ? "; no checkpoint had been written yet" : "; the last good checkpoint is " + kept));
 }

@@ -1,6 +1,7 @@
 // The epochs of a run: steps, evaluation, metrics, checkpoints, progress, and an orderly stop on a signal.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "tools/checkpoint_store.h"
@@ -9,19 +10,27 @@
 #include "tools/interrupt.h"
 #include "tools/progress.h"
 #include "tools/run_folder.h"
+#include "tools/stop_agreement.h"
 #include "tools/trainer.h"
 
 namespace heddle::tools {
+
+// What the rank that reports has: rank 0, or the only one. Borrowed.
+struct RunReport {
+  RunFolder& folder;
+  CheckpointStore& checkpoints;
+  Console& out;
+};
 
 // Borrowed parts; all outlive the run.
 struct TrainingRunParts {
   const Settings& settings;
   Trainer& trainer;
-  const data::ResidentDataset& test;
-  RunFolder& folder;
-  CheckpointStore& checkpoints;
+  Evaluator& evaluator;  // on the test images
   const InterruptWatch& interrupt;
-  Console& out;
+  StopAgreement& stop;
+  comm::Communicator* communicator = nullptr;  // null: one rank
+  RunReport* report = nullptr;                 // null: another rank reports
 };
 
 class TrainingRun {
@@ -37,14 +46,16 @@ class TrainingRun {
   bool train_epoch();
   Evaluation evaluate_epoch();
   void finish_epoch(const Evaluation& test);
-  void show_progress(Progress::Clock::time_point now);
+  void show_progress_if_due();
   int stop_interrupted();
   [[noreturn]] void fail_non_finite(const std::string& message);
 
+  int rank() const noexcept { return parts_.communicator == nullptr ? 0 : parts_.communicator->rank(); }
+  void clear_progress();
+
   TrainingRunParts parts_;
-  Progress progress_;
-  Evaluator evaluator_;
-  double evaluation_seconds_ = 0.0;  // of the last one
+  std::optional<Progress> progress_;  // of the rank that reports
+  double evaluation_seconds_ = 0.0;   // of the last one
 };
 
 }  // namespace heddle::tools

@@ -182,8 +182,9 @@ class Backend {
   virtual void adam_update(UpdateTensors& tensors, std::span<const AdamRange> ranges, const UpdateParams& params,
                            StepState& state) = 0;
   // The next batch, one kernel on a GPU. images u8 (M,H,W,C), labels u8 (M), order i32 (M), cursor i64
-  // (cursor_slot::kCount); batch row j is image order[kPosition + j], where kPosition + n <= M is the caller's promise.
-  // y (n,H,W,C) float; batch_labels i64 (n). Moves kPosition on by n when all is read.
+  // (cursor_slot::kCount); batch row j is image order[kPosition + first + j], where kPosition + first + n <= M is the
+  // caller's promise. y (n,H,W,C) float, n may be 0; batch_labels i64 (n). Moves kPosition on by params.total (0: by n)
+  // when all is read.
   virtual void gather_images(const Tensor& images, const Tensor& labels, const Tensor& order, Tensor& cursor,
                              const GatherImagesParams& params, Tensor& y, Tensor& batch_labels) = 0;
 };

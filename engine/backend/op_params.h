@@ -177,6 +177,9 @@ struct GatherImagesParams {
   // Shift by up to this many pixels each way; outside the image pixels are 0 (before scale).
   std::int64_t random_crop = 0;
   std::uint64_t seed = 0;  // with the epoch and the image's index it decides the augmentation
+  // For one rank's part of a batch of `total` images: those from number `first` on. total 0: the batch is whole.
+  std::int64_t first = 0;
+  std::int64_t total = 0;
 };
 
 // A stream of random numbers: Philox with this key, from this offset on (see core/random.h). With a counter, an address

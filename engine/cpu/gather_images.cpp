@@ -80,7 +80,7 @@ void CpuBackend::gather_images(const Tensor& images, const Tensor& labels, const
   const auto* const from_labels = data_of<std::uint8_t>(labels);
   auto* const place = data_of<std::int64_t>(cursor);
   const auto epoch = static_cast<std::uint64_t>(place[cursor_slot::kEpoch]);
-  const auto* const index = data_of<std::int32_t>(order) + place[cursor_slot::kPosition];
+  const auto* const index = data_of<std::int32_t>(order) + place[cursor_slot::kPosition] + params.first;
   auto* const to_labels = data_of<std::int64_t>(batch_labels);
   Tensor scratch;
   if (augmented) scratch = Tensor::empty({parallel_parts(n, grain), numel}, DType::u8);
@@ -100,7 +100,7 @@ void CpuBackend::gather_images(const Tensor& images, const Tensor& labels, const
       }
     });
   });
-  place[cursor_slot::kPosition] += n;
+  place[cursor_slot::kPosition] += params.total > 0 ? params.total : n;
 }
 
 }  // namespace heddle::cpu

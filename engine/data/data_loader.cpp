@@ -23,6 +23,8 @@ GatherImagesParams gather_params(const ResidentDataset& dataset, const DataLoade
                options.random_crop, " pixels of images of ", dataset.height(), "x", dataset.width());
   HEDDLE_CHECK(!options.drop_last || options.batch_size <= dataset.size(), "data loader: batch size ",
                options.batch_size, " with drop_last leaves no batch of ", dataset.size(), " images");
+  HEDDLE_CHECK(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size, "data loader: rank ",
+               options.rank, " of ", options.world_size);
   GatherImagesParams params;
   for (std::size_t c = 0; c < static_cast<std::size_t>(dataset.channels()); ++c) {
     const double mean = options.mean[c], stddev = options.stddev[c];
@@ -88,11 +90,23 @@ std::int64_t DataLoader::next_size() const {
 
 Batch DataLoader::load(std::int64_t images) {
   const Device device = dataset_.images().device();
+  gather_.first = share_begin(images);
+  gather_.total = images;
+  images = share_of(images);
   Batch batch{Tensor::empty({images, dataset_.height(), dataset_.width(), dataset_.channels()}, DType::f32, device),
               Tensor::empty({images}, DType::i64, device)};
   backend_for(device).gather_images(dataset_.images(), dataset_.labels(), order_, cursor_, gather_, batch.images,
                                     batch.labels);
   return batch;
+}
+
+std::int64_t DataLoader::share_of(std::int64_t images) const noexcept {
+  return images / options_.world_size + (options_.rank < images % options_.world_size ? 1 : 0);
+}
+
+std::int64_t DataLoader::share_begin(std::int64_t images) const noexcept {
+  const std::int64_t ranks = options_.world_size, rank = options_.rank;
+  return images / ranks * rank + std::min(rank, images % ranks);
 }
 
 std::optional<Batch> DataLoader::next() {

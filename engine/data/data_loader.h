@@ -18,6 +18,7 @@ struct Batch {
 };
 
 struct DataLoaderOptions {
+  // Of all ranks together.
   std::int64_t batch_size = 256;
   bool shuffle = true;
   bool drop_last = false;  // false: the last, smaller batch is used too
@@ -27,6 +28,10 @@ struct DataLoaderOptions {
   // y = (value / 255 - mean[c]) / stddev[c]
   std::array<float, GatherImagesParams::kMaxChannels> mean{};
   std::array<float, GatherImagesParams::kMaxChannels> stddev{1.f, 1.f, 1.f, 1.f};
+  // This loader hands out the rank's share of each batch: the batches of world_size loaders put together are those of
+  // one. Shares differ by one image at most, lower ranks have the larger ones, and a share may be empty.
+  int rank = 0;
+  int world_size = 1;
 };
 
 class DataLoader {
@@ -36,8 +41,8 @@ class DataLoader {
 
   // Starts an epoch: a new order from (seed, epoch), or file order without shuffle. Copies it to the device.
   void start_epoch(std::int64_t epoch);
-  // The next batch, or nothing at the end of the epoch. The tensors of a batch are fresh memory. It is load() and
-  // advance() of next_size() images.
+  // The share of the next batch, or nothing at the end of the epoch. The tensors of a batch are fresh memory. It is
+  // load() and advance() of next_size() images.
   std::optional<Batch> next();
   // Starts the same epoch again, in the same order; queued, without a copy from the host.
   void rewind();
@@ -46,14 +51,18 @@ class DataLoader {
 
   // For steps that are recorded: the size of the next batch is decided on the host (0 at the end of the epoch), the
   // step queues load(), which finds its place on the device and changes nothing on the host, and after each run of the
-  // step the host counts it with advance().
+  // step the host counts it with advance(). All three count the images of all ranks; load() returns the share_of() them
+  // that is this rank's.
   std::int64_t next_size() const;
   Batch load(std::int64_t images);
   void advance(std::int64_t images) { position_ += images; }
+  std::int64_t share_of(std::int64_t images) const noexcept;
+  // Number of the share's first image in a batch of `images`.
+  std::int64_t share_begin(std::int64_t images) const noexcept;
 
   std::int64_t batches_per_epoch() const;
   std::int64_t dataset_size() const { return dataset_.size(); }
-  std::int64_t position() const noexcept { return position_; }  // images handed out in this epoch
+  std::int64_t position() const noexcept { return position_; }  // images handed out in this epoch, by all ranks
   const Tensor& order() const noexcept { return order_; }       // i32 (M), on the data set's device
 
  private:

@@ -49,9 +49,12 @@ void ParameterBuffer::zero_grad() {
   tail_.zero();
 }
 
-void ParameterBuffer::finish_gradients() {
+void ParameterBuffer::finish_gradients() { finish_gradients(0, segments_.size()); }
+
+void ParameterBuffer::finish_gradients(std::size_t first, std::size_t last) {
   check_in_use();
-  for (ParameterSegment& segment : segments_) {
+  for (std::size_t i = first; i < last; ++i) {
+    ParameterSegment& segment = segments_[i];
     if (!segment.variable.requires_grad()) {
       // Nothing writes the gradient of a frozen parameter, but it may hold one from before it was frozen.
       if (!segment.zeroed) segment.gradient.fill_zero();
@@ -61,7 +64,7 @@ void ParameterBuffer::finish_gradients() {
       if (segment.variable.grad_is_fresh()) segment.variable.grad();
     }
   }
-  tail_.read();
+  if (last == segments_.size()) tail_.read();
 }
 
 void ParameterBuffer::mark_changed() { data_.mutable_raw_data(); }

@@ -49,6 +49,9 @@ class ParameterBuffer {
   // Zero-fills what nothing contributed to since zero_grad(), so that the flat buffer is valid.
   // Throws: InvalidArgument if the parameters have left this buffer.
   void finish_gradients();
+  // The same for segments [first, last) and, if last is the number of segments, the tail: for an exchange that begins
+  // before backward is through. Throws: as finish_gradients().
+  void finish_gradients(std::size_t first, std::size_t last);
   // To be called after data() was changed as a whole: values saved for backward notice.
   void mark_changed();
 

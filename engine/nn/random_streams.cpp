@@ -2,7 +2,9 @@
 
 namespace heddle::nn {
 
-RandomStreams::RandomStreams(Module& model, const std::int64_t* counter) {
+RandomStreams::RandomStreams(Module& model, const std::int64_t* counter, int rank) {
+  HEDDLE_CHECK(rank >= 0 && rank < (1 << 23), "RandomStreams: rank ", rank);
+  first_ = static_cast<std::uint64_t>(rank) << 40;
   for (const auto& [name, stream] : model.named_random_streams()) {
     stream->counter = counter;
     streams_.push_back(stream);
@@ -14,7 +16,7 @@ RandomStreams::~RandomStreams() {
 }
 
 void RandomStreams::begin_step() {
-  for (RandomStream* const stream : streams_) stream->offset = 0;
+  for (RandomStream* const stream : streams_) stream->offset = first_;
 }
 
 }  // namespace heddle::nn

@@ -2,6 +2,7 @@
 // each replay, the same on every device and after a resume.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -13,8 +14,9 @@ namespace heddle::nn {
 // StepState, which must outlive it as the model must.
 class RandomStreams {
  public:
-  // counter: an address on the model's device.
-  RandomStreams(Module& model, const std::int64_t* counter);
+  // counter: an address on the model's device. Each rank of a data-parallel training draws numbers of its own: up to
+  // 2^40 a layer and step. Throws: InvalidArgument unless 0 <= rank < 2^23.
+  RandomStreams(Module& model, const std::int64_t* counter, int rank = 0);
   ~RandomStreams();
   RandomStreams(const RandomStreams&) = delete;
   RandomStreams& operator=(const RandomStreams&) = delete;
@@ -25,6 +27,7 @@ class RandomStreams {
 
  private:
   std::vector<RandomStream*> streams_;
+  std::uint64_t first_ = 0;  // offset where a step of this rank begins
 };
 
 }  // namespace heddle::nn

@@ -18,6 +18,8 @@ void CudaBackend::gather_images(const Tensor& images, const Tensor& labels, cons
   int_size("gather_images", y.dim(1) * y.dim(2) * y.dim(3));
   GatherSettings settings{.count = images.dim(0),
                           .batch = y.dim(0),
+                          .first = params.first,
+                          .advance = params.total > 0 ? params.total : y.dim(0),
                           .seed = params.seed,
                           .height = static_cast<int>(y.dim(1)),
                           .width = static_cast<int>(y.dim(2)),

@@ -44,7 +44,7 @@ __device__ inline float normalised(const GatherSettings& s, std::uint8_t value, 
   return static_cast<float>(value) * scale + shift;
 }
 
-// y[j] = image order[position + j], labels likewise. One block: one image; one thread: packs of N elements of it
+// y[j] = image order[position + first + j], labels likewise. One block: one image; one thread: packs of N elements of it
 // (16 bytes of the result), a block apart. N is 1 where images are no multiple of 16 bytes. Blocks of up to 256; one
 // more block than images, so that the cursor moves on even with none. Bytes an element: 1 read, sizeof(T) written.
 // Deterministic. The last block to end moves the cursor on; all others have read it by then.
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kGatherThreads) gather_images_kernel(GatherBuf
   __shared__ Augmentation augmentation;
   const std::int64_t j = blockIdx.x;
   if (threadIdx.x == 0 && j < s.batch) {
-    image = b.order[b.cursor[kCursorPosition] + j];
+    image = b.order[b.cursor[kCursorPosition] + s.first + j];
     augmentation = augmentation_of(s, b.cursor[kCursorEpoch], image);
     b.batch_labels[j] = b.labels[image];
   }
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kGatherThreads) gather_images_kernel(GatherBuf
     auto* const ticket = reinterpret_cast<unsigned long long*>(b.cursor + kCursorTicket);
     if (atomicAdd(ticket, 1ull) == gridDim.x - 1) {
       *ticket = 0;
-      b.cursor[kCursorPosition] += s.batch;
+      b.cursor[kCursorPosition] += s.advance;
     }
   }
 }

@@ -23,6 +23,8 @@ struct GatherBuffers {
 struct GatherSettings {
   std::int64_t count;  // M
   std::int64_t batch;
+  std::int64_t first;    // images of the batch before these: other ranks'
+  std::int64_t advance;  // what the cursor moves on by
   std::uint64_t seed;
   int height, width, channels;  // of one image, whose elements an int can count
   int random_crop;

@@ -22,8 +22,12 @@ Array cursor_of(std::int64_t position, std::int64_t epoch) {
 struct Row {
   Shape images;
   std::int64_t begin, n;
+  // A rank's part.
+  std::int64_t first = 0, total = 0;
 };
-const Row kRows[] = {{{20, 28, 28, 1}, 3, 9}, {{7, 5, 9, 3}, 0, 7}, {{7, 6, 5, 4}, 2, 0}, {{300, 28, 28, 1}, 100, 130}};
+const Row kRows[] = {{{20, 28, 28, 1}, 3, 9},        {{7, 5, 9, 3}, 0, 7},          {{7, 6, 5, 4}, 2, 0},
+                     {{300, 28, 28, 1}, 100, 130},   {{20, 28, 28, 1}, 3, 4, 5, 9}, {{7, 6, 5, 4}, 2, 0, 3, 3},
+                     {{30, 8, 8, 1}, 10, 15, 0, 20}};
 
 }  // namespace
 
@@ -35,10 +39,12 @@ TEST_CASE("batches agree with the reference, augmented or not") {
                                         .shift = {-0.25f, 0.5f, 0, 3.f},
                                         .random_flip = flip,
                                         .random_crop = crop,
-                                        .seed = 99};
+                                        .seed = 99,
+                                        .first = row.first,
+                                        .total = row.total};
         const std::int64_t count = row.images[0];
         expect_parity_everywhere(
-            {.name = join_text("gather_images ", row.images, " flip ", flip, " crop ", crop),
+            {.name = join_text("gather_images ", row.images, " first ", row.first, " flip ", flip, " crop ", crop),
              .inputs = {integer_input(row.images, DType::u8, 0, 255), integer_input({count}, DType::u8, 0, 255),
                         integer_input({count}, DType::i32, 0, count - 1)},
              .outputs = {{{row.n, row.images[1], row.images[2], row.images[3]}},
@@ -51,7 +57,7 @@ TEST_CASE("batches agree with the reference, augmented or not") {
              .reference =
                  [&](const Arrays& in) {
                    auto batch = reference::gather_images(in[0], in[1], in[2], in[3], row.n, params);
-                   return Arrays{batch.images, batch.labels, cursor_of(row.begin + row.n, 12)};
+                   return Arrays{batch.images, batch.labels, cursor_of(row.begin + (row.total > 0 ? row.total : row.n), 12)};
                  },
              .dtypes = {DType::f32, DType::f64, DType::bf16}});
       }

@@ -185,3 +185,47 @@ TEST_CASE("data sets that do not hold together are refused with both sides") {
   CHECK_THROWS_AS(DataLoader(dataset, {.random_crop = 2}), InvalidArgument);
   CHECK_THROWS_AS(DataLoader(dataset, {.stddev = {0.f, 1.f, 1.f, 1.f}}), InvalidArgument);
 }
+
+TEST_CASE("the shares of the ranks put together are the batches of one loader") {
+  const ResidentDataset dataset = make_dataset(97);
+  for (const int ranks : {2, 3, 4, 8}) {
+    for (const std::int64_t batch_size : {16, 97, 2, 1}) {
+      CAPTURE(ranks, batch_size);
+      DataLoader whole(dataset, {.batch_size = batch_size, .seed = 5, .random_flip = true});
+      std::vector<DataLoader> shares;
+      for (int rank = 0; rank < ranks; ++rank) {
+        shares.emplace_back(dataset, DataLoaderOptions{.batch_size = batch_size,
+                                                       .seed = 5,
+                                                       .random_flip = true,
+                                                       .rank = rank,
+                                                       .world_size = ranks});
+      }
+      for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+        whole.start_epoch(epoch);
+        for (DataLoader& share : shares) share.start_epoch(epoch);
+        while (const auto batch = whole.next()) {
+          std::vector<float> images;
+          std::vector<std::int64_t> labels;
+          std::int64_t smallest = batch_size, largest = 0;
+          for (DataLoader& share : shares) {
+            const auto part = share.next();
+            REQUIRE(part.has_value());
+            const std::vector<float> pixels = part->images.to_vector<float>();
+            const std::vector<std::int64_t> numbers = part->labels.to_vector<std::int64_t>();
+            images.insert(images.end(), pixels.begin(), pixels.end());
+            labels.insert(labels.end(), numbers.begin(), numbers.end());
+            smallest = std::min(smallest, part->size());
+            largest = std::max(largest, part->size());
+            REQUIRE(share.position() == whole.position());
+          }
+          REQUIRE(images == batch->images.to_vector<float>());
+          REQUIRE(labels == batch->labels.to_vector<std::int64_t>());
+          REQUIRE(largest - smallest <= 1);
+        }
+        for (DataLoader& share : shares) REQUIRE_FALSE(share.next().has_value());
+      }
+    }
+  }
+  CHECK_THROWS_AS(DataLoader(dataset, {.rank = 2, .world_size = 2}), InvalidArgument);
+  CHECK_THROWS_AS(DataLoader(dataset, {.rank = 0, .world_size = 0}), InvalidArgument);
+}

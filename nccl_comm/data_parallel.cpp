@@ -1,0 +1,140 @@
+#include "nccl_comm/data_parallel.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "engine/device/device_runtime.h"
+#include "nccl_comm/text_exchange.h"
+
+namespace heddle::comm {
+namespace {
+
+// One line a parameter and a buffer.
+std::string list_state(const nn::Module& model, const nn::ParameterBuffer& parameters) {
+  std::ostringstream list;
+  for (const nn::ParameterSegment& s : parameters.segments()) {
+    list << "parameter '" << s.name << "' " << s.variable.dtype() << " " << s.variable.shape()
+         << (s.variable.requires_grad() ? "\n" : ", frozen\n");
+  }
+  for (const nn::NamedVariable& b : model.named_buffers()) {
+    list << "buffer '" << b.name << "' " << b.variable.dtype() << " " << b.variable.shape() << "\n";
+  }
+  return list.str();
+}
+
+// The first line in which the two differ, of each; "nothing more" at the end of the shorter one.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::istringstream in_a(a), in_b(b);
+  std::string line_a, line_b;
+  while (true) {
+    const bool more_a = static_cast<bool>(std::getline(in_a, line_a));
+    const bool more_b = static_cast<bool>(std::getline(in_b, line_b));
+    if (!more_a) line_a = "nothing more";
+    if (!more_b) line_b = "nothing more";
+    if (line_a != line_b || (!more_a && !more_b)) return {line_a, line_b};
+  }
+}
+
+}  // namespace
+
+DataParallel::DataParallel(nn::Module& model, nn::ParameterBuffer& parameters, Communicator& communicator,
+                           const DataParallelOptions& options)
+    : parameters_(parameters), communicator_(communicator) {
+  const std::vector<nn::NamedVariable> named = model.named_parameters();
+  const auto& segments = parameters.segments();
+  HEDDLE_CHECK(named.size() == segments.size() &&
+                   std::equal(named.begin(), named.end(), segments.begin(),
+                              [](const auto& a, const auto& b) { return a.variable == b.variable; }),
+               "DataParallel: the parameter buffer (", segments.size(), " parameters) is not that of the model (",
+               named.size(), " parameters)");
+  buckets_ = plan_buckets(segments, options.buckets);
+  bucket_of_.resize(segments.size());
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    labels_.push_back(join_text("gradients, bucket ", b + 1, " of ", buckets_.size()));
+    for (std::size_t s = buckets_[b].first; s < buckets_[b].last; ++s) bucket_of_[s] = b;
+  }
+  ready_.assign(segments.size(), false);
+  compare_parameters(model);
+  if (options.broadcast) broadcast_state(model);
+  if (!parameters.device().is_cpu()) stream_ = runtime_for(parameters.device()).create_stream();
+}
+
+DataParallel::~DataParallel() {
+  if (!stream_.device.is_cpu()) runtime_for(stream_.device).destroy_stream(stream_);
+}
+
+void DataParallel::compare_parameters(const nn::Module& model) {
+  const std::vector<std::string> lists =
+      all_gather_text(communicator_, list_state(model, parameters_), parameters_.device(), "the list of parameters");
+  for (std::size_t rank = 1; rank < lists.size(); ++rank) {
+    if (lists[rank] == lists[0]) continue;
+    const auto [first, other] = first_difference(lists[0], lists[rank]);
+    throw CommError(join_text("the ranks have different models: rank 0 has ", first, ", rank ", rank, " has ", other));
+  }
+}
+
+void DataParallel::broadcast_state(nn::Module& model) {
+  communicator_.broadcast(parameters_.data(), 0, "parameters");
+  parameters_.mark_changed();
+  for (nn::NamedVariable& buffer : model.named_buffers()) {
+    communicator_.broadcast(buffer.variable.mutable_data(), 0, "buffers");
+  }
+}
+
+LeafReadyHook DataParallel::hook() {
+  HEDDLE_CHECK(sent_ == 0,
+               "DataParallel: gradients of this step were sent already; give hook() to the last backward pass "
+               "before finish() only");
+  const auto& segments = parameters_.segments();
+  // Anew each step: parameters may be frozen or thawed between steps.
+  missing_.assign(buckets_.size(), 0);
+  ready_.assign(segments.size(), false);
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    if (segments[s].variable.requires_grad()) ++missing_[bucket_of_[s]];
+  }
+  return [this](const Variable& leaf) { count_ready(leaf); };
+}
+
+void DataParallel::count_ready(const Variable& leaf) {
+  const auto& segments = parameters_.segments();
+  const auto* const data = static_cast<const float*>(leaf.data().raw_data());
+  const auto* const begin = static_cast<const float*>(parameters_.data().raw_data());
+  // Leaves that are no parameters have their gradients to themselves.
+  if (leaf.data().storage() != parameters_.data().storage()) return;
+  const auto next = std::upper_bound(segments.begin(), segments.end(), data - begin,
+                                     [](std::int64_t at, const nn::ParameterSegment& s) { return at < s.begin; });
+  const auto segment = static_cast<std::size_t>(next - segments.begin()) - 1;
+  if (!(segments[segment].variable == leaf)) return;
+  const std::size_t bucket = bucket_of_[segment];
+  HEDDLE_CHECK(bucket >= sent_, "DataParallel: the gradient of '", segments[segment].name,
+               "' changed after it was sent; give hook() to the last backward pass before finish() only");
+  if (ready_[segment]) return;
+  ready_[segment] = true;
+  --missing_[bucket];
+  // In one order on all ranks, whatever is ready first.
+  while (sent_ < buckets_.size() && missing_[sent_] == 0) send_next();
+}
+
+void DataParallel::send_next() {
+  const Bucket& bucket = buckets_[sent_];
+  parameters_.finish_gradients(bucket.first, bucket.last);
+  // The sums of the ranks are written behind the back of the tail's owner, who is told that way.
+  if (bucket.last == bucket_of_.size()) parameters_.tail().tensor();
+  Tensor range = parameters_.gradients_with_tail().narrow(bucket.begin, bucket.end - bucket.begin);
+  const std::string& label = labels_[sent_++];
+  if (stream_.device.is_cpu()) return communicator_.all_reduce(range, ReduceOp::sum, label);
+  DeviceRuntime& runtime = runtime_for(stream_.device);
+  runtime.wait(stream_, runtime.record(current_stream(stream_.device)));
+  const StreamGuard guard(stream_);
+  communicator_.all_reduce(range, ReduceOp::sum, label);
+}
+
+void DataParallel::finish() {
+  while (sent_ < buckets_.size()) send_next();
+  sent_ = 0;
+  if (stream_.device.is_cpu()) return;
+  DeviceRuntime& runtime = runtime_for(stream_.device);
+  runtime.wait(current_stream(stream_.device), runtime.record(stream_));
+}
+
+}  // namespace heddle::comm

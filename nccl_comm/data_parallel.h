@@ -1,0 +1,69 @@
+// Sums the gradients of model replicas over the ranks of a communicator. Used by trainers, between backward and the
+// optimiser; knows no model, no optimiser and no library.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/autograd/backward.h"
+#include "engine/comm/communicator.h"
+#include "engine/nn/module.h"
+#include "nccl_comm/buckets.h"
+
+namespace heddle::comm {
+
+struct DataParallelOptions {
+  BucketOptions buckets;
+  // Every rank begins with rank 0's parameters and buffers. false: the caller has seen to it.
+  bool broadcast = true;
+};
+
+// Each rank has a replica of the model and its share of the batch. Losses are sums over samples (Reduction::sum) that
+// leave their sums in ParameterBuffer::tail(); the tail travels with the gradients, so that an update that divides by
+// the weight sum divides by that of all ranks: shares of different size, class weights and ignored labels are exact,
+// and a rank without any image joins with zeros. One step:
+//
+//   parameters.zero_grad();
+//   backward(loss, data_parallel.hook());   // not at all on a rank without images
+//   data_parallel.finish();
+//   optimizer.step({.divide_by_weight_sum = true});
+//
+// To accumulate gradients over several backward passes give the hook to the last one only.
+class DataParallel {
+ public:
+  // Compares the parameters of all ranks (names, shapes, which are frozen), then broadcasts. All four must outlive it.
+  // Throws: CommError naming the first difference, on all ranks; InvalidArgument if the buffer is not the model's.
+  DataParallel(nn::Module& model, nn::ParameterBuffer& parameters, Communicator& communicator,
+               const DataParallelOptions& options = {});
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  // For backward(): a bucket of gradients goes out the moment its last one is ready, on a GPU on a second stream.
+  LeafReadyHook hook();
+  // Sends what the hook has not sent (parameters that no rank, or only some ranks, used in the loss count as zero where
+  // they were not used), and makes the current stream wait for the sums. After it the flat gradients with their tail
+  // hold the sums over all ranks. Throws: CommError.
+  void finish();
+
+  const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
+
+ private:
+  void compare_parameters(const nn::Module& model);
+  void broadcast_state(nn::Module& model);
+  void count_ready(const Variable& leaf);
+  void send_next();
+
+  nn::ParameterBuffer& parameters_;
+  Communicator& communicator_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::string> labels_;     // of buckets, for messages
+  std::vector<std::size_t> bucket_of_;  // by segment
+  std::vector<std::size_t> missing_;    // by bucket: gradients of this step that are not ready yet
+  std::vector<bool> ready_;             // by segment
+  std::size_t sent_ = 0;                // buckets of this step
+  Stream stream_;                       // of the exchange, on a GPU
+};
+
+}  // namespace heddle::comm

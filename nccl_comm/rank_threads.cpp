@@ -1,0 +1,80 @@
+#include "nccl_comm/rank_threads.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "engine/core/parallel.h"
+#include "nccl_comm/inproc_communicator.h"
+
+namespace heddle::comm {
+namespace {
+
+// Threads started while it lives take no signals.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &previous_);
+  }
+  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t previous_;
+};
+
+}  // namespace
+
+void run_rank_threads(int world_size, const CommunicatorOptions& options,
+                      const std::function<void(Communicator&)>& body) {
+  std::vector<std::unique_ptr<Communicator>> ends = make_inproc_group(world_size, options);
+  const int threads_each = std::max(1, num_threads() / world_size);
+  std::mutex mutex;
+  std::exception_ptr first;  // guarded by mutex
+  const auto run_rank = [&](std::size_t rank) {
+    // Destroyed at the end, which tells the others that this rank has left.
+    const std::unique_ptr<Communicator> communicator = std::move(ends[rank]);
+    try {
+      const ThreadLimit limit(threads_each);
+      body(*communicator);
+    } catch (...) {
+      std::string reason = join_text("rank ", rank, " of ", world_size, " has failed");
+      try {
+        throw;
+      } catch (const std::exception& error) {
+        reason += std::string(": ") + error.what();
+      } catch (...) {
+      }
+      const std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+      communicator->abort(reason);
+    }
+  };
+  std::vector<std::thread> threads;
+  {
+    const BlockedSignals blocked;
+    try {
+      for (std::size_t rank = 0; rank < ends.size(); ++rank) threads.emplace_back(run_rank, rank);
+    } catch (const std::system_error& error) {
+      for (const std::unique_ptr<Communicator>& end : ends) {
+        if (end) end->abort(join_text("no thread for rank ", threads.size(), ": ", error.what()));
+      }
+      first = std::current_exception();
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace heddle::comm

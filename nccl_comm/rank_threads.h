@@ -1,0 +1,17 @@
+// Runs the ranks of one process as threads.
+#pragma once
+
+#include <functional>
+
+#include "engine/comm/communicator.h"
+
+namespace heddle::comm {
+
+// Runs body(communicator) on one thread a rank, each with its share of num_threads() (at least one), and returns when
+// all have ended. A rank that throws ends the group, so that the others do not wait for it; what it threw, the first if
+// there are several, is thrown again here. Signals go to the calling thread. Throws: InvalidArgument unless
+// world_size >= 1.
+void run_rank_threads(int world_size, const CommunicatorOptions& options,
+                      const std::function<void(Communicator&)>& body);
+
+}  // namespace heddle::comm

@@ -1,0 +1,19 @@
+// Texts between ranks, for what is said once: names, paths, reasons.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/comm/communicator.h"
+
+namespace heddle::comm {
+
+// The text of every rank, by rank, on all ranks. Goes through memory of `device`, since a library for GPUs moves
+// nothing else. Blocks. Throws: CommError.
+std::vector<std::string> all_gather_text(Communicator& communicator, const std::string& text, Device device,
+                                         std::string_view what);
+// The text of rank `root` on all ranks. As above.
+std::string broadcast_text(Communicator& communicator, const std::string& text, int root, Device device,
+                           std::string_view what);
+
+}  // namespace heddle::comm

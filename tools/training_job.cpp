@@ -1,0 +1,214 @@
+#include "tools/training_job.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+#include <optional>
+
+#include "engine/core/version.h"
+#include "nccl_comm/text_exchange.h"
+#include "tools/command.h"
+#include "tools/config_file.h"
+#include "tools/data_source.h"
+#include "tools/system_info.h"
+#include "tools/training_run.h"
+#include "tools/usage_error.h"
+
+namespace heddle::tools {
+namespace {
+
+std::string time_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
+
+// run.json of a new run: enough to repeat it, with `heddle train --config run.json`.
+Json describe_run(const TrainingJob& job, const nn::Module& model) {
+  const TrainOptions& options = job.options;
+  const Runtime& runtime = job.runtime;
+  const CpuInfo cpu = cpu_info();
+  Json run;
+  run["heddle"] = version();
+  run["started"] = time_now();
+  run["preset"] = options.preset;
+  run["settings"] = settings_to_json(options.settings);
+  run["seed"] = options.settings.seed;
+  run["device"] = {{"name", runtime.device.to_string()},
+                   {"hardware", runtime.device_name},
+                   {"backend", runtime.backend_name},
+                   {"simulated", runtime.simulated}};
+  run["threads"] = {{"count", runtime.threads}, {"source", runtime.threads_source}};
+  run["machine"] = {
+      {"host", host_name()}, {"system", operating_system()}, {"cpu", cpu.model}, {"cpu_features", cpu.features}};
+  run["data"] = job.data;
+  run["model"] = {{"name", options.settings.model}, {"parameters", model.num_parameters()}};
+  return run;
+}
+
+// A resumed run must see the data it began with.
+void check_same_data(const Json& run, const Json& now, const std::string& path) {
+  if (!run.contains("data") || !run["data"].contains("files")) return;
+  const auto checksums = [](const Json& description) {
+    std::string text;
+    for (const Json& file : description["files"]) text += fmt::format(" {}", file.value("crc32", "?"));
+    return text.empty() ? std::string(" none") : text;
+  };
+  if (checksums(run["data"]) == checksums(now)) return;
+  throw UsageError(fmt::format("--resume {}: the data files are not those of the run: it had checksums{}, now{}", path,
+                               checksums(run["data"]), checksums(now)));
+}
+
+// "64", or "12 to 13".
+std::string share_text(const Settings& settings) {
+  const std::int64_t smaller = settings.batch_size / settings.ranks;
+  return settings.batch_size % settings.ranks == 0 ? fmt::format("{}", smaller)
+                                                   : fmt::format("{} to {}", smaller, smaller + 1);
+}
+
+void print_start(const TrainOptions& options, const Runtime& runtime, const nn::Module& model, Console& out) {
+  out.line(fmt::format("device   {}: {}; {}", runtime.device.to_string(), runtime.device_name, runtime.backend_name));
+  out.line(fmt::format("threads  {} ({})", runtime.threads, runtime.threads_source));
+  if (options.settings.ranks > 1) {
+    out.line(fmt::format("ranks    {} in this process, {} images of a batch of {} each", options.settings.ranks,
+                         share_text(options.settings), options.settings.batch_size));
+  }
+  out.line(fmt::format("model    {}, {} parameters", options.settings.model, model.num_parameters()));
+  out.line(fmt::format("seed     {}", options.settings.seed));
+}
+
+Json describe_step(const StepWork& work) {
+  Json step = {{"launches", work.queued.launches},
+               {"read_bytes", work.queued.read_nbytes},
+               {"written_bytes", work.queued.written_nbytes}};
+  if (work.recorded) {
+    step["recorded"] = {{"kernels", work.recorded->kernels},
+                        {"copies", work.recorded->copies},
+                        {"fills", work.recorded->fills},
+                        {"others", work.recorded->others}};
+  }
+  return step;
+}
+
+int finish(const TrainOptions& options, Trainer& trainer, RunFolder& folder, Json run, int code, Console& out) {
+  const checkpoint::TrainingState& state = trainer.state();
+  run["result"] = {{"ended", time_now()},
+                   {"finished", code == exit_code::kDone},
+                   {"epochs", state.epoch},
+                   {"steps", state.step},
+                   {"best_test_accuracy", state.best_metric.value_or(0.0)},
+                   {"best_epoch", state.best_epoch},
+                   {"weights_crc32", crc32_text(trainer.weights_crc32())}};
+  if (const std::optional<StepWork> work = trainer.step_work()) run["result"]["step"] = describe_step(*work);
+  folder.write_description(run);
+  if (code == exit_code::kDone) {
+    out.line(fmt::format("done     {} epochs; best test accuracy {:.2f}% in epoch {}; weights crc32 {}; run folder {}",
+                         options.settings.epochs, state.best_metric.value_or(0.0) * 100, state.best_epoch,
+                         crc32_text(trainer.weights_crc32()), folder.path()));
+  }
+  return code;
+}
+
+// Nothing is left to do.
+void report_finished(const TrainOptions& options, const Trainer& trainer, Console& out) {
+  const checkpoint::TrainingState& state = trainer.state();
+  if (state.epoch > options.settings.epochs) {
+    throw UsageError(fmt::format(
+        "--epochs {}: the run has {} finished epochs already; to train on give a number above {}, or leave it out",
+        options.settings.epochs, state.epoch, state.epoch));
+  }
+  out.line(
+      fmt::format("the run is finished: {} of {} epochs are done, best test accuracy {:.2f}% in epoch {}; "
+                  "--epochs N with a larger N trains on",
+                  state.epoch, options.settings.epochs, state.best_metric.value_or(0.0) * 100, state.best_epoch));
+}
+
+// What rank 0 has besides what every rank has.
+struct Reporter {
+  RunFolder folder;
+  CheckpointStore checkpoints;
+  Json run;
+};
+
+Reporter make_reporter(const TrainingJob& job, const nn::Module& model) {
+  TrainOptions& options = job.options;
+  RunFolder folder = options.resumed       ? std::move(*options.resumed)
+                     : options.out.empty() ? RunFolder::create_named(options.settings.model, options.settings.dataset)
+                                           : RunFolder::create(options.out);
+  CheckpointStore checkpoints(folder.checkpoints_path(), options.settings, job.description);
+  return {std::move(folder), std::move(checkpoints), describe_run(job, model)};
+}
+
+// Finds the checkpoint to continue from, on rank 0, and loads it on all ranks.
+void load_checkpoint(const TrainingJob& job, Trainer& trainer, const std::optional<Reporter>& reporter,
+                     comm::Communicator* communicator) {
+  std::string path;
+  if (reporter) {
+    check_same_data(reporter->folder.read_description(), reporter->run["data"], reporter->folder.path());
+    std::vector<std::string> broken;
+    path = reporter->checkpoints.find_newest(broken);
+    for (const std::string& file : broken) {
+      job.err.line("heddle: warning: an older checkpoint is used, since this one is broken: " + file);
+    }
+  }
+  if (communicator != nullptr) path = comm::broadcast_text(*communicator, path, 0, job.runtime.device, "checkpoint");
+  if (!path.empty()) CheckpointStore::load(trainer, path);
+}
+
+// Announced when it can be resumed: whatever happens from here on, --resume finds its description.
+void announce(const TrainingJob& job, const Trainer& trainer, Reporter& reporter) {
+  std::string announcement = "run      " + reporter.folder.path();
+  if (job.resumes) {
+    const Json before = reporter.folder.read_description();
+    Json& run = reporter.run;
+    run["started"] = before.value("started", run["started"]);
+    run["preset"] = before.value("preset", run["preset"]);
+    run["resumed"] = before.value("resumed", Json::array());
+    run["resumed"].push_back(time_now());
+    reporter.folder.drop_metrics_after(trainer.state().epoch);
+    announcement = fmt::format("resume   {} from epoch {}, step {}", reporter.folder.path(), trainer.state().epoch + 1,
+                               trainer.state().step);
+  }
+  reporter.folder.write_description(reporter.run);
+  job.out.line(announcement);
+}
+
+}  // namespace
+
+int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
+  const Settings& settings = job.options.settings;
+  const bool reports = communicator == nullptr || communicator->rank() == 0;
+  const std::shared_ptr<nn::Module> model = make_model(job.description);
+  Philox random(static_cast<std::uint64_t>(settings.seed));
+  model->reset_parameters(random);
+  model->to(job.runtime.device);
+  Trainer trainer(settings, *model, job.train, job.description.loader_options(), communicator);
+  Evaluator evaluator(*model, job.test, job.description.loader_options(), settings.graph, communicator);
+  if (reports) print_start(job.options, job.runtime, *model, job.out);
+  if (communicator == nullptr && job.interrupt.requested()) {
+    job.err.line(fmt::format("heddle: interrupted by {} before the first step; nothing was written",
+                             job.interrupt.signal_name()));
+    return job.interrupt.exit_code();
+  }
+  std::optional<Reporter> reporter;
+  if (reports) reporter.emplace(make_reporter(job, *model));
+  if (job.resumes) {
+    load_checkpoint(job, trainer, reporter, communicator);
+    // The same on all ranks.
+    if (trainer.state().epoch >= settings.epochs) {
+      if (reports) report_finished(job.options, trainer, job.out);
+      return exit_code::kDone;
+    }
+  }
+  if (reports) announce(job, trainer, *reporter);
+  std::optional<RunReport> report;
+  if (reports) report.emplace(RunReport{reporter->folder, reporter->checkpoints, job.out});
+  TrainingRun loop({.settings = settings,
+                    .trainer = trainer,
+                    .evaluator = evaluator,
+                    .interrupt = job.interrupt,
+                    .stop = job.stop,
+                    .communicator = communicator,
+                    .report = report ? &*report : nullptr});
+  const int code = loop.run();
+  return reports ? finish(job.options, trainer, reporter->folder, std::move(reporter->run), code, job.out) : code;
+}
+
+}  // namespace heddle::tools
