@@ -1,6 +1,7 @@
 // `heddle train`: checks everything, then makes the run folder, then trains.
 #include <atomic>
 
+#include "engine/device/device_runtime.h"
 #include "nccl_comm/rank_threads.h"
 #include "tools/command.h"
 #include "tools/data_source.h"
@@ -13,6 +14,8 @@ namespace {
 data::ResidentDataset make_resident(datasets::ImageDataset& part, Device device) {
   data::ResidentDataset resident(part.images, part.labels, part.height, part.width, part.channels, part.num_classes,
                                  device);
+  // Ranks read it on streams of their own.
+  runtime_for(device).synchronize(current_stream(device));
   part.images = {};
   part.labels = {};
   return resident;

@@ -120,7 +120,7 @@ void check_combinations(const Settings& s) {
     if (!ok) throw UsageError(message);
   };
   const Settings defaults;
-  require(!s.sync_bn, "--sync-bn: no model of this build has a batch norm and there is one rank; leave it out");
+  require(!s.sync_bn, "--sync-bn: no model of this build has a batch norm; leave it out");
   require(s.optimizer == "sgd" || s.momentum == 0,
           fmt::format("--momentum {} has no effect with --optimizer {}; set --momentum 0", s.momentum, s.optimizer));
   require(!s.nesterov || s.momentum > 0, "--nesterov needs --momentum above 0");

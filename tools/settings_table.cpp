@@ -81,7 +81,7 @@ std::vector<Setting> make_table() {
   rows.push_back(changeable(choice("kernels", &S::kernels,
                                    "implementations to prefer: the fastest, the vendor libraries', or our own",
                                    {"auto", "vendor", "own"})));
-  rows.push_back(integer("ranks", &S::ranks, "data-parallel ranks in this process", 1, 1024));
+  rows.push_back(changeable(integer("ranks", &S::ranks, "data-parallel ranks in this process", 1, 1024)));
   rows.push_back(on_off("sync-bn", &S::sync_bn, "batch statistics over all ranks"));
   rows.push_back(
       changeable(integer("threads", &S::threads, "CPU threads, 0 = as many as this process may use", 0, 4096)));

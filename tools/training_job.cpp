@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "engine/core/version.h"
+#include "engine/device/device_runtime.h"
 #include "nccl_comm/text_exchange.h"
 #include "tools/command.h"
 #include "tools/config_file.h"
@@ -170,10 +171,31 @@ void announce(const TrainingJob& job, const Trainer& trainer, Reporter& reporter
   job.out.line(announcement);
 }
 
+// A stream of its own for each rank on a GPU, since several may share one.
+class RankStream {
+ public:
+  RankStream(Device device, const comm::Communicator* communicator) {
+    if (device.is_cpu() || communicator == nullptr) return;
+    stream_ = runtime_for(device).create_stream();
+    guard_.emplace(*stream_);
+  }
+  ~RankStream() {
+    guard_.reset();
+    if (stream_) runtime_for(stream_->device).destroy_stream(*stream_);
+  }
+  RankStream(const RankStream&) = delete;
+  RankStream& operator=(const RankStream&) = delete;
+
+ private:
+  std::optional<Stream> stream_;
+  std::optional<StreamGuard> guard_;
+};
+
 }  // namespace
 
 int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
   const Settings& settings = job.options.settings;
+  const RankStream stream(job.runtime.device, communicator);
   const bool reports = communicator == nullptr || communicator->rank() == 0;
   const std::shared_ptr<nn::Module> model = make_model(job.description);
   Philox random(static_cast<std::uint64_t>(settings.seed));

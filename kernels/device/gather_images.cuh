@@ -44,8 +44,8 @@ __device__ inline float normalised(const GatherSettings& s, std::uint8_t value, 
   return static_cast<float>(value) * scale + shift;
 }
 
-// y[j] = image order[position + first + j], labels likewise. One block: one image; one thread: packs of N elements of it
-// (16 bytes of the result), a block apart. N is 1 where images are no multiple of 16 bytes. Blocks of up to 256; one
+// y[j] = image order[position + first + j], labels likewise. One block: one image; one thread: packs of N elements of
+// it (16 bytes of the result), a block apart. N is 1 where images are no multiple of 16 bytes. Blocks of up to 256; one
 // more block than images, so that the cursor moves on even with none. Bytes an element: 1 read, sizeof(T) written.
 // Deterministic. The last block to end moves the cursor on; all others have read it by then.
 template <class T, int N>

@@ -99,7 +99,7 @@ TEST_CASE("what this build does not offer is refused, never ignored, and leaves 
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
     CHECK(folder.num_files() == 0);
   };
-  refused({"--ranks", "2"}, "--ranks 2");
+  refused({"--ranks", "0"}, "--ranks");
   refused({"--sync-bn"}, "--sync-bn");
   refused({"--precision", "bf16"}, "fp32 and tf32 only");
   refused({"--dataset", "folder"}, "not offered");

@@ -37,6 +37,24 @@ TEST_CASE("two epochs of LeNet on the GPU land where the CPU does") {
   }
 }
 
+TEST_CASE("two ranks on one GPU land where one rank does") {
+  if (!has_gpu()) return;
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 200, 100);
+  std::vector<tools::Json> last;
+  for (const std::string ranks : {"1", "2"}) {
+    const std::string run = folder / ranks;
+    const ProcessResult result = heddle(small_training(
+        folder.path(), run, {"--epochs", "2", "--momentum", "0.9", "--device", "cuda", "--ranks", ranks}));
+    INFO(result.out << result.err);
+    REQUIRE(result.exit_code == 0);
+    last.push_back(tools::Json::parse(metrics_of(run).back()));
+  }
+  for (const char* const name : {"train_loss", "test_loss", "test_accuracy"}) {
+    CHECK(last[1][name].get<double>() == Approx(last[0][name].get<double>()).epsilon(0.01));
+  }
+}
+
 TEST_CASE("a run on the GPU that was interrupted continues exactly") {
   const TempFolder folder;
   write_small_dataset(folder.path(), 200, 20);

@@ -67,7 +67,6 @@ TEST_CASE("settings that exclude each other are refused together") {
     return message_of<UsageError>([&] { check_combinations(settings); });
   };
   CHECK(error([](Settings&) {}).empty());
-  CHECK(error([](Settings& s) { s.ranks = 2; }).find("--ranks 2") != std::string::npos);
   CHECK(error([](Settings& s) { s.sync_bn = true; }).find("--sync-bn") != std::string::npos);
   CHECK(error([](Settings& s) { s.nesterov = true; }).find("--momentum") != std::string::npos);
   CHECK(error([](Settings& s) {

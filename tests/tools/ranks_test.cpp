@@ -1,0 +1,129 @@
+// `heddle train --ranks N`: several ranks in this process train what one rank trains, report it once, and stop
+// together.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+
+namespace heddle::test {
+namespace {
+
+std::string weights_of(const std::string& run) {
+  return json_file(run + "/run.json")["result"]["weights_crc32"].get<std::string>();
+}
+
+std::vector<tools::Json> epochs_of(const std::string& run) {
+  std::vector<tools::Json> epochs;
+  for (const std::string& line : metrics_of(run)) epochs.push_back(tools::Json::parse(line));
+  return epochs;
+}
+
+void check_same_curve(const std::string& run, const std::string& wanted) {
+  const std::vector<tools::Json> a = epochs_of(run), b = epochs_of(wanted);
+  REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    CHECK(a[i]["epoch"] == b[i]["epoch"]);
+    CHECK(a[i]["step"] == b[i]["step"]);
+    CHECK(a[i]["learning_rate"] == b[i]["learning_rate"]);
+    for (const char* const name : {"train_loss", "test_loss"}) {
+      CHECK(a[i][name].get<double>() == Approx(b[i][name].get<double>()).epsilon(1e-3));
+    }
+    for (const char* const name : {"train_accuracy", "test_accuracy"}) {
+      CHECK(std::abs(a[i][name].get<double>() - b[i][name].get<double>()) <= 0.011);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ranks train what one rank trains, whatever the number of images") {
+  // 97 images: the shares and the last batch are ragged; batches of 2: some ranks have none.
+  for (const auto& [images, batch_size] : {std::pair<int, const char*>{97, "16"}, {97, "200"}, {11, "2"}}) {
+    const TempFolder folder;
+    write_small_dataset(folder.path(), images, 101);
+    const auto train = [&](const std::string& ranks) {
+      const std::string run = folder / ("ranks-" + ranks);
+      const ProcessResult result = heddle(small_training(
+          folder.path(), run,
+          {"--ranks", ranks, "--epochs", "3", "--batch-size", batch_size, "--momentum", "0.9", "--augment", "flip"}));
+      INFO(result.out << result.err);
+      REQUIRE(result.exit_code == 0);
+      // Reported once.
+      CHECK(std::count(result.out.begin(), result.out.end(), '\n') < 20);
+      return run;
+    };
+    const std::string one = train("1");
+    for (const char* const ranks : {"2", "3", "4", "8"}) {
+      CAPTURE(images, batch_size, ranks);
+      check_same_curve(train(ranks), one);
+    }
+  }
+}
+
+TEST_CASE("a run with ranks repeats bit for bit") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 97, 20);
+  std::vector<std::string> weights;
+  for (const char* const run : {"a", "b"}) {
+    REQUIRE(heddle(small_training(folder.path(), folder / run, {"--ranks", "3", "--epochs", "2"})).exit_code == 0);
+    weights.push_back(weights_of(folder / run));
+  }
+  CHECK(weights[0] == weights[1]);
+}
+
+TEST_CASE("a run with ranks that was interrupted continues exactly, and with another number of ranks") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 400, 100);
+  const auto arguments = [&](const std::string& out) {
+    return small_training(folder.path(), folder / out,
+                          {"--ranks", "2", "--epochs", "6", "--momentum", "0.9", "--schedule", "cosine"});
+  };
+  REQUIRE(heddle(arguments("whole")).exit_code == 0);
+  for (const char* const ranks : {"2", "3"}) {
+    const std::string run = folder / ("parts-" + std::string(ranks));
+    ProcessOptions options;
+    options.arguments = arguments("parts-" + std::string(ranks));
+    Process process(heddle_path(), options);
+    REQUIRE(process.wait_for_output("epoch 1/6"));
+    process.send_signal(SIGTERM);
+    const ProcessResult first = process.wait();
+    INFO(first.out << first.err);
+    REQUIRE(first.exit_code == 143);
+    CHECK(contains(first.out, "interrupted by SIGTERM"));
+    const ProcessResult rest = heddle({"train", "--resume", run, "--ranks", ranks});
+    INFO(rest.out << rest.err);
+    REQUIRE(rest.exit_code == 0);
+    check_same_curve(run, folder / "whole");
+    if (std::string(ranks) == "2") CHECK(weights_of(run) == weights_of(folder / "whole"));
+  }
+}
+
+TEST_CASE("a loss that blows up stops all ranks at the same step, with one message") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 97, 20);
+  const ProcessResult result = heddle(small_training(folder.path(), folder / "run", {"--ranks", "4", "--lr", "1e30"}));
+  INFO(result.out << result.err);
+  CHECK(result.exit_code == 1);
+  CHECK(contains(result.err, "NaN or infinite at step "));
+  CHECK(contains(result.err, "last finite loss was"));
+  CHECK(contains(result.err, "no checkpoint had been written yet"));
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+}
+
+TEST_CASE("what fails on rank 0 ends all ranks at once, with its reason") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 97, 20);
+  put_file(folder / "file", "");
+  const auto begin = std::chrono::steady_clock::now();
+  const ProcessResult result =
+      heddle(small_training(folder.path(), folder / "file/run", {"--ranks", "3", "--epochs", "1"}));
+  INFO(result.out << result.err);
+  CHECK(result.exit_code != 0);
+  CHECK(contains(result.err, "file"));
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
+}
+
+}  // namespace heddle::test
