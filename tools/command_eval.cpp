@@ -129,6 +129,9 @@ int run_eval(CommandContext& context) {
   }
   const Runtime runtime = start_runtime(machine_settings(arguments));
   const SavedModel saved = load_saved_model(arguments.get("checkpoint"), arguments.get("model"), runtime.device);
+  for (const std::string& file : saved.skipped) {
+    context.err.line("heddle: warning: an older checkpoint is used, since this one is broken: " + file);
+  }
   const Settings settings = data_settings(arguments, saved.description);
   datasets::ImageDatasetPair data = load_data(settings);
   const datasets::ImageDataset& part = part_name == "test" ? data.test : data.train;

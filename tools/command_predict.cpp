@@ -115,6 +115,9 @@ int run_predict(CommandContext& context) {
   if (arguments.positionals.empty()) throw UsageError("heddle predict needs at least one image file");
   const Runtime runtime = start_runtime(machine_settings(arguments));
   const SavedModel saved = load_saved_model(arguments.get("checkpoint"), arguments.get("model"), runtime.device);
+  for (const std::string& file : saved.skipped) {
+    context.err.line("heddle: warning: an older checkpoint is used, since this one is broken: " + file);
+  }
   const ImageInput input = read_all_images(arguments, saved.description);
   // Into standard error, so that the output is nothing but the answers.
   for (const std::string& notice : input.notices) context.err.line("note: " + notice);

@@ -37,12 +37,13 @@ double border_mean(const datasets::Image& image) {
 }
 
 // The image as the model wants it; what was done is appended to `changes`.
-datasets::Image fit(datasets::Image image, const ImageInputOptions& options, std::string& changes) {
+datasets::Image fit(const std::string& name, datasets::Image image, const ImageInputOptions& options,
+                    std::string& changes) {
   const auto note = [&changes](const std::string& text) { changes += (changes.empty() ? "" : ", ") + text; };
   if (image.channels != options.channels) {
     if (options.channels != 1) {
       throw UsageError(
-          fmt::format("the image has {} channels, the model expects {}", image.channels, options.channels));
+          fmt::format("{}: the image has {} channels, the model expects {}", name, image.channels, options.channels));
     }
     note(fmt::format("made grey from {} channels", image.channels));
     image = datasets::to_grey(image);
@@ -61,7 +62,7 @@ datasets::Image fit(datasets::Image image, const ImageInputOptions& options, std
 
 void add_image(ImageInput& input, const std::string& name, datasets::Image image, const ImageInputOptions& options) {
   std::string changes;
-  datasets::Image fitted = fit(std::move(image), options, changes);
+  datasets::Image fitted = fit(name, std::move(image), options, changes);
   if (!changes.empty()) input.notices.push_back(name + ": " + changes);
   input.images.push_back({name, std::move(fitted.pixels)});
 }

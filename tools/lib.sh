@@ -41,12 +41,11 @@ can_be_root() {
 }
 
 apt_updated=no
-# Fetches the package lists once, as root.
+# Fetches the package lists once, as root; false if that fails.
 update_package_lists() {
   [ "$apt_updated" = yes ] && return
   say "fetching the package lists"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 update </dev/null ||
-    fail "apt-get update failed"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 update </dev/null || return 1
   apt_updated=yes
 }
 
@@ -67,7 +66,7 @@ install_packages() {
   fi
   say "missing packages: ${missing[*]}"
   can_be_root || fail "not root and no sudo. Ask an administrator for: apt-get install ${missing[*]}"
-  update_package_lists
+  update_package_lists || fail "apt-get update failed"
   say "installing: ${missing[*]}"
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 \
     --no-install-recommends install "${missing[@]}" </dev/null >/dev/null || fail "apt-get install ${missing[*]} failed"
@@ -79,7 +78,7 @@ try_package() {
   package_present "$1" && return 0
   can_be_root || return 1
   if ! apt-cache show "$1" >/dev/null 2>&1; then
-    update_package_lists
+    update_package_lists || return 1
     apt-cache show "$1" >/dev/null 2>&1 || return 1
   fi
   say "installing: $1"

@@ -92,6 +92,10 @@ Settings machine_settings(const ParsedArguments& arguments) {
 Runtime start_runtime(const Settings& settings) {
   Runtime runtime;
   runtime.device = choose_device(settings.device, runtime.notices);
+  if (settings.precision == "tf32" && runtime.device.is_cpu()) {
+    throw UsageError(fmt::format("--precision tf32 is a GPU's: the CPU{} computes in fp32; leave it out",
+                                 settings.device == "cpu" ? "" : ", which was chosen here,"));
+  }
   if (settings.threads > 0) {
     set_num_threads(static_cast<int>(settings.threads));
     runtime.threads_source = "--threads";

@@ -41,7 +41,9 @@ ModelDescription read_description(const checkpoint::TrainingState& state, const 
 
 SavedModel load_saved_model(const std::string& checkpoint, const std::string& model, Device device) {
   SavedModel saved;
-  saved.path = checkpoint::resolve_checkpoint(checkpoint).path;
+  const auto found = checkpoint::resolve_checkpoint(checkpoint);
+  saved.path = found.path;
+  saved.skipped = found.skipped;
   const auto state = read_state(saved.path, model);
   if (state && !model.empty() && state->model != model) {
     throw UsageError(fmt::format("--model {}: {} holds a {}", model, saved.path, state->model));

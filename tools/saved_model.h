@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/device/device.h"
 #include "engine/nn/module.h"
@@ -11,7 +12,8 @@
 namespace heddle::tools {
 
 struct SavedModel {
-  std::string path;  // of the file
+  std::string path;                  // of the file
+  std::vector<std::string> skipped;  // newer files of the run that are broken, with the reason
   ModelDescription description;
   std::shared_ptr<nn::Module> module;  // on the device, in evaluation mode
 };

@@ -25,7 +25,8 @@ std::optional<T> parse(std::string_view text) {
 
 std::string range_text(const Setting& row) {
   const bool whole = std::holds_alternative<std::int64_t Settings::*>(row.field);
-  return fmt::format("{} from {:.16g} to {:.16g}", whole ? "a whole number" : "a number", row.min, row.max);
+  return fmt::format("{} from {:.16g} to {}{:.16g}", whole ? "a whole number" : "a number", row.min,
+                     row.below_max ? "below " : "", row.max);
 }
 
 [[noreturn]] void refuse(const Setting& row, std::string_view value, std::string_view expected) {
@@ -33,7 +34,8 @@ std::string range_text(const Setting& row) {
 }
 
 void check_range(const Setting& row, double value, std::string_view text) {
-  if (!(value >= row.min && value <= row.max)) refuse(row, text, range_text(row));
+  if (!(value >= row.min && value <= row.max) || (row.below_max && value == row.max))
+    refuse(row, text, range_text(row));
 }
 
 void set_text(Settings& settings, const Setting& row, std::string Settings::*field, const std::string& value) {

@@ -69,6 +69,7 @@ struct Setting {
   std::string help;
   double min = 0.0;                  // numbers: smallest and largest allowed value
   double max = 0.0;                  //
+  bool below_max = false;            // max itself is not allowed
   std::vector<std::string> choices;  // texts: allowed values; empty: any text
   std::vector<RefusedValue> refused;
   bool may_change = false;  // a resumed run may get another value

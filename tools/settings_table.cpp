@@ -39,6 +39,11 @@ Setting on_off(const char* name, bool Settings::*field, const char* help) {
   return {.name = name, .field = field, .help = help};
 }
 
+Setting below_max(Setting row) {
+  row.below_max = true;
+  return row;
+}
+
 Setting changeable(Setting row) {
   row.may_change = true;
   return row;
@@ -58,7 +63,7 @@ std::vector<Setting> make_table() {
 
   rows.push_back(choice("optimizer", &S::optimizer, "update rule", {"sgd", "adam", "adamw"}));
   rows.push_back(number("lr", &S::lr, "learning rate (peak, with a schedule)", 0, 1e38));
-  rows.push_back(number("momentum", &S::momentum, "of sgd", 0, 1));
+  rows.push_back(below_max(number("momentum", &S::momentum, "of sgd", 0, 1)));
   rows.push_back(on_off("nesterov", &S::nesterov, "Nesterov's form of momentum"));
   rows.push_back(number("weight-decay", &S::weight_decay, "L2 penalty; adamw: decoupled decay", 0, 1e6));
   rows.push_back(
@@ -69,7 +74,8 @@ std::vector<Setting> make_table() {
   rows.push_back(number("schedule-gamma", &S::schedule_gamma, "schedule step: factor of each drop", 0, 1));
   rows.push_back(number("warmup-epochs", &S::warmup_epochs, "epochs of linear rise to --lr", 0, 1e6));
 
-  rows.push_back(number("label-smoothing", &S::label_smoothing, "share of the target spread over all classes", 0, 1));
+  rows.push_back(
+      below_max(number("label-smoothing", &S::label_smoothing, "share of the target spread over all classes", 0, 1)));
   rows.push_back(choice("augment", &S::augment, "random changes of training images", {"none", "flip", "crop-flip"}));
   rows.push_back(choice("normalize", &S::normalize,
                         "none = images in [0,1]; data = mean 0, deviation 1 over the training images",

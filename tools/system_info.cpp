@@ -14,6 +14,7 @@
 
 #include "engine/core/file.h"
 #include "engine/device/cuda_plugin.h"
+#include "engine/device/device_runtime.h"
 
 namespace heddle::tools {
 namespace {
@@ -34,12 +35,6 @@ std::string field_of(const char* path, const std::string& key) {
 
 std::uint64_t kibibytes_of(const char* key) {
   return std::strtoull(field_of("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
-}
-
-std::string first_word(const char* path) {
-  std::string word;
-  std::ifstream(path) >> word;
-  return word;
 }
 
 std::string find_in_path(const std::string& program) {
@@ -71,10 +66,8 @@ MemoryState memory_state() {
   MemoryState state;
   state.total_nbytes = kibibytes_of("MemTotal");
   state.available_nbytes = kibibytes_of("MemAvailable");
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    const std::uint64_t limit = std::strtoull(first_word(path).c_str(), nullptr, 10);
-    if (limit > 0 && limit < state.total_nbytes) state.limit_nbytes = limit;
-  }
+  const std::uint64_t limit = runtime_for(Device::cpu()).memory_info().total_nbytes;
+  if (limit < state.total_nbytes) state.limit_nbytes = limit;
   return state;
 }
 

@@ -110,6 +110,11 @@ bool BackwardContext::needs_grad(int input) const {
   return edge.node != nullptr || edge.leaf != nullptr;
 }
 
+bool BackwardContext::fits(const Tensor& gradient, const Edge& edge) {
+  return gradient.defined() && gradient.shape() == edge.shape && gradient.dtype() == edge.dtype &&
+         gradient.device() == edge.device;
+}
+
 GradSlot& BackwardContext::slot_of(const Edge& edge) const {
   if (edge.node != nullptr) return edge.node->slots_[static_cast<std::size_t>(edge.output_index)];
   return edge.leaf->slot;
@@ -119,12 +124,16 @@ GradTarget BackwardContext::target(int input) {
   const Edge& edge = node_.inputs_[static_cast<std::size_t>(input)];
   GradSlot& slot = slot_of(edge);
   if (slot.fresh) {
-    const bool keep = edge.leaf != nullptr && slot.grad.defined();
+    // A leaf keeps its memory, unless it was given another tensor since.
+    const bool keep = edge.leaf != nullptr && fits(slot.grad, edge);
     if (!keep) slot.grad = Tensor::empty(edge.shape, edge.dtype, edge.device);
     slot.fresh = false;
     slot.owned = true;
     return {slot.grad, WriteMode::store};
   }
+  HEDDLE_CHECK(edge.leaf == nullptr || fits(slot.grad, edge), "backward of ", node_.name(),
+               ": the gradient of an input has shape ", slot.grad.shape(), ", the input now ", edge.shape,
+               "; call zero_grad() after giving a variable another tensor");
   if (edge.node != nullptr && !slot.owned) {
     // A shared gradient whose other holders are gone is ours by now.
     const std::shared_ptr<Storage>& storage = slot.grad.storage();

@@ -118,6 +118,8 @@ class BackwardContext {
 
  private:
   GradSlot& slot_of(const Edge& edge) const;
+  // Whether it can be the gradient of what the edge leads to.
+  static bool fits(const Tensor& gradient, const Edge& edge);
   Node& node_;
 };
 

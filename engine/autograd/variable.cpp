@@ -32,7 +32,10 @@ Tensor& Variable::grad() {
   HEDDLE_CHECK(defined() && is_leaf(), "only leaves keep a gradient; this variable is the result of an op");
   HEDDLE_CHECK(state_->requires_grad, "this variable does not require a gradient");
   GradSlot& slot = state_->slot;
-  if (!slot.grad.defined()) slot.grad = Tensor::empty_like(state_->data);
+  const Tensor& data = state_->data;
+  const bool fits = slot.grad.defined() && slot.grad.shape() == data.shape() && slot.grad.dtype() == data.dtype() &&
+                    slot.grad.device() == data.device();
+  if (!slot.grad.defined() || (slot.fresh && !fits)) slot.grad = Tensor::empty_like(data);
   if (slot.fresh) {
     slot.grad.fill_zero();
     slot.fresh = false;

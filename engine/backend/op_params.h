@@ -45,8 +45,8 @@ struct Pool2dParams {
   std::int64_t kernel_h = 2, kernel_w = 2;
   std::int64_t stride_h = 2, stride_w = 2;
   std::int64_t padding_h = 0, padding_w = 0;
-  bool ceil_mode = false;          // round the output size up; a window that starts in the right padding is dropped
-  bool count_include_pad = false;  // average: the divisor counts padding (never what lies beyond input + padding)
+  bool ceil_mode = false;         // round the output size up; a window that starts in the right padding is dropped
+  bool count_include_pad = true;  // average: the divisor counts padding (never what lies beyond input + padding)
   friend bool operator==(const Pool2dParams&, const Pool2dParams&) = default;
 };
 

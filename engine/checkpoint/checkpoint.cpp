@@ -77,7 +77,8 @@ void save_checkpoint(const std::string& path, nn::Module& model, optim::Optimize
   StateDict tensors = state_dict(model);
   for (const auto& [name, stream] : model.named_random_streams()) record.random_streams[name] = *stream;
   if (optimizer != nullptr) {
-    record.optimizer = detail::OptimizerState{optimizer->name(), optimizer->step_count(), optimizer->learning_rate()};
+    record.optimizer = detail::OptimizerState{optimizer->name(), optimizer->step_count(), optimizer->random_count(),
+                                              optimizer->learning_rate()};
     for (const auto& [name, tensor] : optimizer->state_tensors()) {
       tensors.emplace_back(std::string(kOptimizerPrefix) + name, tensor.to(Device::cpu()));
     }
@@ -106,7 +107,8 @@ TrainingState load_checkpoint(const std::string& path, nn::Module& model, optim:
   if (optimizer != nullptr) {
     auto tensors = optimizer->state_tensors();
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].second.copy_from(optimizer_values[i]);
-    optimizer->restore_counters(record.optimizer->step_count, record.optimizer->learning_rate);
+    optimizer->restore_counters(record.optimizer->step_count, record.optimizer->random_count,
+                                record.optimizer->learning_rate);
   }
   return record.training;
 }

@@ -15,17 +15,22 @@ using nlohmann::json;
 constexpr const char* kStateKey = "heddle.state";
 constexpr const char* kSettingsKey = "heddle.settings";
 constexpr std::int64_t kFormat = 1;
-// Limits that keep hostile text cheap: a real state has some hundred bytes and three levels.
-constexpr std::size_t kMaxStateNbytes = std::size_t{1} << 18;
+// Limits that keep hostile text cheap, whatever parser a reader has: a real state has some hundred bytes and three
+// levels, settings some thousand bytes.
+constexpr std::size_t kMaxTextNbytes = std::size_t{1} << 18;
 constexpr int kMaxDepth = 16;
+constexpr int kMaxNames = 4096;
 
-// True if the text opens more than kMaxDepth brackets at once (those inside strings counted too: only stricter).
-bool is_too_deep(const std::string& text) {
-  int depth = 0;
+// True if the text is large, opens many brackets at once, or has objects with many names. What is inside strings is
+// counted too, which is only stricter.
+bool is_too_large(const std::string& text) {
+  if (text.size() > kMaxTextNbytes) return true;
+  int depth = 0, names = 0;
   for (const char c : text) {
     if (c == '{' || c == '[') ++depth;
     if (c == '}' || c == ']') --depth;
-    if (depth > kMaxDepth) return true;
+    if (c == ':') ++names;
+    if (depth > kMaxDepth || names > kMaxNames) return true;
   }
   return false;
 }
@@ -101,12 +106,18 @@ SafetensorsMetadata to_metadata(const StateRecord& record) {
   state["optimizer"] = nullptr;
   if (record.optimizer.has_value()) {
     const OptimizerState& o = *record.optimizer;
-    state["optimizer"] = {{"name", o.name}, {"step_count", o.step_count}, {"learning_rate", o.learning_rate}};
+    state["optimizer"] = {{"name", o.name},
+                          {"step_count", o.step_count},
+                          {"random_count", o.random_count},
+                          {"learning_rate", o.learning_rate}};
   }
   state["random_streams"] = json::object();
   for (const auto& [path, stream] : record.random_streams) {
     state["random_streams"][path] = {{"seed", stream.seed}, {"offset", stream.offset}};
   }
+  HEDDLE_CHECK(!is_too_large(t.settings), "save_checkpoint: settings of ", t.settings.size(),
+               " bytes; a checkpoint takes JSON of at most ", kMaxTextNbytes, " bytes, ", kMaxNames, " names and ",
+               kMaxDepth, " levels");
   // "format": "pt" tells readers of other programs that names and layouts are PyTorch's.
   return {{"format", "pt"}, {kStateKey, state.dump()}, {kSettingsKey, t.settings}};
 }
@@ -117,8 +128,11 @@ StateRecord from_metadata(const SafetensorsMetadata& metadata, const std::string
   if (state_text == metadata.end() || settings_text == metadata.end()) {
     throw IoError(path, "holds weights, but is no checkpoint of a training run");
   }
-  if (state_text->second.size() > kMaxStateNbytes || is_too_deep(state_text->second)) {
+  if (is_too_large(state_text->second)) {
     throw IoError(path, "its training state is larger or deeper than any that is written");
+  }
+  if (is_too_large(settings_text->second)) {
+    throw IoError(path, "its settings are larger or deeper than any that are written");
   }
   const json state = json::parse(state_text->second, nullptr, false);
   if (!state.is_object()) throw IoError(path, "its training state is damaged: no JSON object");
@@ -139,7 +153,10 @@ StateRecord from_metadata(const SafetensorsMetadata& metadata, const std::string
   t.settings = settings_text->second;
   if (const json& optimizer = reader.object("optimizer", true); optimizer.is_object()) {
     const Reader o(optimizer, path);
-    record.optimizer = OptimizerState{o.text("name"), o.count("step_count"), o.number("learning_rate")};
+    // Files of earlier versions have one count for both.
+    const char* const random_key = optimizer.contains("random_count") ? "random_count" : "step_count";
+    record.optimizer =
+        OptimizerState{o.text("name"), o.count("step_count"), o.count(random_key), o.number("learning_rate")};
     if (record.optimizer->learning_rate < 0) o.refuse("learning_rate", "is negative");
   }
   for (const auto& [name, stream] : reader.object("random_streams", false).items()) {

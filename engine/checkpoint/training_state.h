@@ -14,6 +14,7 @@ namespace heddle::checkpoint::detail {
 struct OptimizerState {
   std::string name;
   std::int64_t step_count = 0;
+  std::int64_t random_count = 0;
   double learning_rate = 0;
 };
 

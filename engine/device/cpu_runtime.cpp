@@ -1,5 +1,7 @@
 #include "engine/device/cpu_runtime.h"
 
+#include "engine/device/cgroup_memory.h"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,6 +12,8 @@
 
 namespace heddle {
 namespace {
+
+constexpr std::size_t kAskedFrom = std::size_t{64} << 20;
 
 // Value in bytes of a "Name:  123 kB" row of /proc/meminfo, 0 if there is none.
 std::size_t meminfo_nbytes(const std::string& name) {
@@ -37,8 +41,12 @@ std::string CpuRuntime::description() const {
 }
 
 void* CpuRuntime::allocate(std::size_t nbytes) {
-  // A request above the physical memory cannot succeed; with overcommit the kernel would only say so by killing us.
-  if (const MemoryInfo memory = memory_info(); memory.total_nbytes != 0 && nbytes > memory.total_nbytes) return nullptr;
+  // What the machine or the container has not got cannot be used; with overcommit the kernel would say so only by
+  // killing us. Small requests are not worth the question: a process that is that close to the end is beyond help.
+  if (nbytes >= kAskedFrom) {
+    const MemoryInfo memory = memory_info();
+    if (memory.total_nbytes != 0 && nbytes > memory.free_nbytes) return nullptr;
+  }
   void* const data = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return nullptr;
   ::madvise(data, nbytes, MADV_HUGEPAGE);  // only a hint
@@ -48,7 +56,12 @@ void* CpuRuntime::allocate(std::size_t nbytes) {
 void CpuRuntime::deallocate(void* data, std::size_t nbytes) noexcept { ::munmap(data, nbytes); }
 
 MemoryInfo CpuRuntime::memory_info() const {
-  return {.free_nbytes = meminfo_nbytes("MemAvailable"), .total_nbytes = meminfo_nbytes("MemTotal")};
+  MemoryInfo memory{.free_nbytes = meminfo_nbytes("MemAvailable"), .total_nbytes = meminfo_nbytes("MemTotal")};
+  if (const MemoryInfo group = cgroup_memory(); group.total_nbytes != 0) {
+    memory.total_nbytes = std::min(memory.total_nbytes, group.total_nbytes);
+    memory.free_nbytes = std::min(memory.free_nbytes, group.free_nbytes);
+  }
+  return memory;
 }
 
 void CpuRuntime::copy_async(void* destination, Device, const void* source, Device, std::size_t nbytes, Stream) {

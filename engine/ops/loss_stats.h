@@ -29,6 +29,8 @@ class LossStats {
   Tensor& tensor();
   // The same for a reader that promises not to write.
   const Tensor& read();
+  // Whether there was a contribution since zero().
+  bool has_sums() const noexcept { return state_->content == Content::sums; }
 
  private:
   enum class Content { sums, zeros, stale };  // stale: old sums that count as zeros

@@ -46,6 +46,9 @@ void Optimizer::set_learning_rates(std::span<const double> values) {
 
 void Optimizer::step(const StepOptions& options) {
   HEDDLE_CHECK(options.max_gradient_norm >= 0, "max_gradient_norm ", options.max_gradient_norm, " is negative");
+  HEDDLE_CHECK(!options.divide_by_weight_sum || parameters_.tail().has_sums(), name(),
+               ": step() is to divide by the weight sum, but no loss has left one in the parameter buffer's tail since "
+               "zero_grad(); give CrossEntropyOptions::stats, or leave divide_by_weight_sum out");
   parameters_.finish_gradients();
   const UpdateParams params{.divide_by_weight_sum = options.divide_by_weight_sum,
                             .halt_on_non_finite = options.halt_on_non_finite};
@@ -64,11 +67,12 @@ double Optimizer::gradient_norm() const {
   return prepared_ ? scalars_.narrow(step_scalar::kGradientNorm, 1).item() : std::numeric_limits<double>::quiet_NaN();
 }
 
-void Optimizer::restore_counters(std::int64_t step_count, double learning_rate) {
-  HEDDLE_CHECK(step_count >= 0, "step count ", step_count, " is negative");
+void Optimizer::restore_counters(std::int64_t step_count, std::int64_t random_count, double learning_rate) {
+  HEDDLE_CHECK(step_count >= 0 && random_count >= 0, "step count ", step_count, ", random count ", random_count,
+               ": negative");
   set_learning_rate(learning_rate);
   state_.set(step_slot::kStep, step_count);
-  state_.set(step_slot::kRandom, step_count);
+  state_.set(step_slot::kRandom, random_count);
   state_.set(step_slot::kHalted, 0);
   state_.set(step_slot::kSkipped, 0);
 }

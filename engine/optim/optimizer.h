@@ -27,7 +27,9 @@ std::vector<SegmentRange> select_parameters(const nn::ParameterBuffer& parameter
                                             const std::function<bool(const nn::ParameterSegment&)>& wanted);
 
 struct StepOptions {
-  // Divides the gradient sums by tail()[kWeightSum] (losses with reduction sum); false: gradients are used as they are.
+  // Divides the gradient sums by tail()[kWeightSum], for losses with Reduction::sum that leave their sums in the
+  // buffer's tail (CrossEntropyOptions::stats); a loss with Reduction::mean has divided already. step() throws
+  // InvalidArgument if no loss has left anything there since zero_grad(). false: gradients are used as they are.
   bool divide_by_weight_sum = false;
   // Largest L2 norm of the (divided) gradient, 0: no clipping.
   double max_gradient_norm = 0.0;
@@ -62,6 +64,8 @@ class Optimizer {
   double learning_rate() const noexcept { return learning_rate_; }
   // Updates done so far (skipped ones not counted). Blocks on a GPU.
   std::int64_t step_count() const { return state_.read(step_slot::kStep); }
+  // Steps so far, skipped ones counted: each moves the random streams on. Blocks on a GPU.
+  std::int64_t random_count() const { return state_.read(step_slot::kRandom); }
   // Of the last step: whether it met NaN or infinity, and the norm, NaN if neither it nor clipping was asked for. Block
   // on a GPU.
   bool last_step_skipped() const { return state_.read(step_slot::kSkipped) != 0; }
@@ -74,7 +78,11 @@ class Optimizer {
   // State tensors by name ("momentum"; flat, in the buffer's layout) for checkpoints; scalars: step_count,
   // learning_rate.
   virtual std::vector<std::pair<std::string, Tensor>> state_tensors() = 0;
-  void restore_counters(std::int64_t step_count, double learning_rate);
+  void restore_counters(std::int64_t step_count, double learning_rate) {
+    restore_counters(step_count, step_count, learning_rate);
+  }
+  // random_count: steps that drew random numbers, skipped ones too.
+  void restore_counters(std::int64_t step_count, std::int64_t random_count, double learning_rate);
 
   nn::ParameterBuffer& parameters() noexcept { return parameters_; }
 

@@ -2,6 +2,7 @@
 #include "engine/autograd/backward.h"
 
 #include "engine/autograd/node.h"
+#include "engine/ops/ops.h"
 #include "tests/support/catch.h"
 
 using namespace heddle;
@@ -85,4 +86,21 @@ TEST_CASE("no history is recorded under the guard or for detached values") {
   }
   CHECK_FALSE(scale(x.detach(), 2.f).requires_grad());
   CHECK_THROWS_AS(backward(Variable(Tensor::full({1}, 1.0))), InvalidArgument);
+}
+
+TEST_CASE("a leaf that is given another tensor gets a gradient of the new shape") {
+  Variable x(Tensor::full({4, 8}, 1), true);
+  const Variable w(Tensor::full({3, 8}, 2), true);
+  backward(ops::sum(ops::linear(x, w)));
+  CHECK(x.grad().shape() == Shape{4, 8});
+  x.mutable_data() = Tensor::full({16, 8}, 1);
+  // The old gradient does not fit, and was not given up.
+  CHECK_THROWS_AS(backward(ops::sum(ops::linear(x, w))), InvalidArgument);
+  x.zero_grad();
+  backward(ops::sum(ops::linear(x, w)));
+  CHECK(x.grad().shape() == Shape{16, 8});
+  CHECK(x.grad().to_vector<float>() == std::vector<float>(128, 6));
+  x.mutable_data() = Tensor::full({2, 8}, 1);
+  x.zero_grad();
+  CHECK(x.grad().to_vector<float>() == std::vector<float>(16, 0));
 }

@@ -25,8 +25,8 @@ struct Row {
   // A rank's part.
   std::int64_t first = 0, total = 0;
 };
-const Row kRows[] = {{{20, 28, 28, 1}, 3, 9},        {{7, 5, 9, 3}, 0, 7},          {{7, 6, 5, 4}, 2, 0},
-                     {{300, 28, 28, 1}, 100, 130},   {{20, 28, 28, 1}, 3, 4, 5, 9}, {{7, 6, 5, 4}, 2, 0, 3, 3},
+const Row kRows[] = {{{20, 28, 28, 1}, 3, 9},       {{7, 5, 9, 3}, 0, 7},          {{7, 6, 5, 4}, 2, 0},
+                     {{300, 28, 28, 1}, 100, 130},  {{20, 28, 28, 1}, 3, 4, 5, 9}, {{7, 6, 5, 4}, 2, 0, 3, 3},
                      {{30, 8, 8, 1}, 10, 15, 0, 20}};
 
 }  // namespace
@@ -57,7 +57,8 @@ TEST_CASE("batches agree with the reference, augmented or not") {
              .reference =
                  [&](const Arrays& in) {
                    auto batch = reference::gather_images(in[0], in[1], in[2], in[3], row.n, params);
-                   return Arrays{batch.images, batch.labels, cursor_of(row.begin + (row.total > 0 ? row.total : row.n), 12)};
+                   return Arrays{batch.images, batch.labels,
+                                 cursor_of(row.begin + (row.total > 0 ? row.total : row.n), 12)};
                  },
              .dtypes = {DType::f32, DType::f64, DType::bf16}});
       }

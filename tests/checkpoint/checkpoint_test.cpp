@@ -232,6 +232,17 @@ TEST_CASE("weights alone are no checkpoint, and hostile state text is refused ch
   refused_with(with_state(std::string(1000000, ' ')), "larger");
   refused_with(with_state(R"({"format": 2})"), "format 2");
   refused_with(with_state(R"({"format": 1, "model": 3})"), "'model'");
+  // Settings are parsed by whoever wrote them, so they are kept cheap too, for parsers that are not.
+  const auto with_settings = [](const std::string& settings) {
+    return SafetensorsMetadata{{"heddle.state", "{}"}, {"heddle.settings", settings}};
+  };
+  refused_with(with_settings(std::string(100000, '[')), "settings are larger or deeper");
+  refused_with(with_settings(std::string(1000000, ' ')), "settings are larger or deeper");
+  std::string many_names = "{";
+  for (int i = 0; i < 20000; ++i) many_names += join_text(i == 0 ? "" : ",", "\"", i, "\":0");
+  refused_with(with_settings(many_names + "}"), "settings are larger or deeper");
+  CHECK_THROWS_WITH(save_checkpoint(path, *model.module, nullptr, {.settings = std::string(1000000, ' ')}),
+                    Catch::Contains("settings of 1000000 bytes"));
   const std::string good = R"({"format":1,"model":"m","epoch":0,"batch":0,"step":EEE,"total_epochs":0,"seed":1,)"
                            R"("best_metric":null,"best_epoch":0,"optimizer":null,"random_streams":{}})";
   for (const std::string step : {"-1", "1e3", "18446744073709551615", "\"5\"", "null"}) {

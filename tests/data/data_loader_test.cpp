@@ -194,11 +194,9 @@ TEST_CASE("the shares of the ranks put together are the batches of one loader") 
       DataLoader whole(dataset, {.batch_size = batch_size, .seed = 5, .random_flip = true});
       std::vector<DataLoader> shares;
       for (int rank = 0; rank < ranks; ++rank) {
-        shares.emplace_back(dataset, DataLoaderOptions{.batch_size = batch_size,
-                                                       .seed = 5,
-                                                       .random_flip = true,
-                                                       .rank = rank,
-                                                       .world_size = ranks});
+        shares.emplace_back(
+            dataset, DataLoaderOptions{
+                         .batch_size = batch_size, .seed = 5, .random_flip = true, .rank = rank, .world_size = ranks});
       }
       for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
         whole.start_epoch(epoch);

@@ -145,6 +145,23 @@ TEST_CASE("sums of gradients are divided by the weight sum on request") {
   CHECK(sgd.gradient_norm() == Approx(0.5 * std::sqrt(6.0)));
 }
 
+TEST_CASE("a division by a weight sum that no loss has left is refused, and changes nothing") {
+  Fixture f;
+  Sgd sgd(f.buffer, 0.1);
+  const float before = f.value(0);
+  for (int i = 0; i < 2; ++i) {
+    sgd.zero_grad();
+    f.set_gradients(32.0);
+    CHECK_THROWS_WITH(sgd.step({.divide_by_weight_sum = true}), Catch::Contains("CrossEntropyOptions::stats"));
+    CHECK(f.value(0) == before);
+    CHECK(sgd.step_count() == i);
+    sgd.zero_grad();
+    f.set_gradients(0.0);
+    f.buffer.tail().tensor().copy_from(Tensor::from_values<float>({64, 1, 1, 64, 0, 0, 0, 0}, {tail_slot::kCount}));
+    sgd.step({.divide_by_weight_sum = true});
+  }
+}
+
 TEST_CASE("a gradient above the largest norm is scaled to it, one below is left alone") {
   Fixture f;
   Sgd sgd(f.buffer, 1.0);

@@ -33,7 +33,8 @@ struct ProcessResult {
   int signal = 0;      // that ended it
   bool timed_out = false;
   double seconds = 0.0;
-  std::string out;  // of a terminal: everything
+  std::size_t peak_nbytes = 0;  // largest resident set
+  std::string out;              // of a terminal: everything
   std::string err;
 };
 

@@ -102,6 +102,9 @@ TEST_CASE("what this build does not offer is refused, never ignored, and leaves 
   refused({"--ranks", "0"}, "--ranks");
   refused({"--sync-bn"}, "--sync-bn");
   refused({"--precision", "bf16"}, "fp32 and tf32 only");
+  refused({"--precision", "tf32", "--device", "cpu"}, "the CPU computes in fp32");
+  refused({"--label-smoothing", "1"}, "below 1");
+  refused({"--momentum", "1"}, "below 1");
   refused({"--dataset", "folder"}, "not offered");
   refused({"--model", "resnet18"}, "--model is 'resnet18'");
   refused({"--optimizer", "adam", "--momentum", "0.9"}, "no effect");

@@ -91,6 +91,23 @@ TEST_CASE("eval refuses what it cannot use") {
   CHECK(contains(result.err, broken));
 }
 
+TEST_CASE("eval and predict say when they use an older checkpoint than the newest") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 100, 50);
+  const std::string path = folder / "run";
+  REQUIRE(heddle(small_training(folder.path(), path, {"--epochs", "2"})).exit_code == 0);
+  const std::string newest = path + "/checkpoints/step-000000000008.safetensors";
+  put_file(newest, get_file(newest).substr(0, 5000));
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"eval", "--checkpoint", path, "--data-dir", folder.path()},
+        std::vector<std::string>{"predict", "--checkpoint", path, folder / "t10k-images-idx3-ubyte"}}) {
+    const ProcessResult result = heddle(arguments);
+    INFO(result.out << result.err);
+    CHECK(result.exit_code == 0);
+    CHECK(contains(result.err, "warning: an older checkpoint is used, since this one is broken: " + newest));
+  }
+}
+
 TEST_CASE("predict gives the same answer for a PNG, its negative, and the IDX file") {
   const TrainedRun& run = trained_run();
   const tools::Json from_idx = predict({run.folder / "t10k-images-idx3-ubyte", "--range", "3:6"});

@@ -53,6 +53,16 @@ TEST_CASE("a value is read from text, and a wrong one is refused with what is al
   CHECK(error_of_text("batch-size", "99999999999999999999").find("--batch-size") != std::string::npos);
 }
 
+TEST_CASE("a share of one is refused where only less makes sense") {
+  for (const char* const name : {"momentum", "label-smoothing"}) {
+    Settings settings;
+    const Setting& row = *find_setting(name);
+    set_from_text(settings, row, "0.999");
+    const std::string message = message_of<UsageError>([&] { set_from_text(settings, row, "1"); });
+    CHECK(message.find("from 0 to below 1") != std::string::npos);
+  }
+}
+
 TEST_CASE("a mistyped value names the nearest known one, and one that is not offered says so") {
   CHECK(error_of_text("schedule", "cosin").find("did you mean cosine?") != std::string::npos);
   CHECK(error_of_text("model", "lenet-d2").find("did you mean lenet-d2l?") != std::string::npos);

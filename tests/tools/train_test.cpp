@@ -243,6 +243,19 @@ TEST_CASE("memory that runs out is explained: device, bytes asked, in use, free,
   }
 }
 
+#if !defined(__SANITIZE_ADDRESS__)
+TEST_CASE("training LeNet on as many images as Fashion-MNIST has stays below 250 MB") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 60000, 10000);
+  const ProcessResult result =
+      heddle({"train", "--data-dir", folder.path(), "--dataset", "idx", "--out", folder / "run", "--epochs", "1"});
+  INFO(result.out << result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.peak_nbytes > std::size_t{50} << 20);
+  CHECK(result.peak_nbytes <= std::size_t{250} * 1000 * 1000);
+}
+#endif
+
 TEST_CASE("a full disk ends the run with the file and the reason") {
   const TempFolder folder;
   write_small_dataset(folder.path(), 64, 32);
