@@ -71,6 +71,11 @@ MemoryState memory_state() {
   return state;
 }
 
+// Not from getrusage(): its number begins with that of the process that started this one.
+std::uint64_t peak_resident_nbytes() {
+  return std::strtoull(field_of("/proc/self/status", "VmHWM").c_str(), nullptr, 10) * 1024;
+}
+
 NvidiaInfo nvidia_info() {
   NvidiaInfo info;
   info.device_files = ::access("/dev/nvidia0", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;

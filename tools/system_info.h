@@ -30,6 +30,8 @@ struct NvidiaInfo {
 
 CpuInfo cpu_info();
 MemoryState memory_state();
+// Largest resident set of this process so far, in bytes; 0 if unknown.
+std::uint64_t peak_resident_nbytes();
 NvidiaInfo nvidia_info();
 // "Debian GNU/Linux 12 (bookworm), Linux 6.1.0"
 std::string operating_system();

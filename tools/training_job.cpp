@@ -96,6 +96,7 @@ int finish(const TrainOptions& options, Trainer& trainer, RunFolder& folder, Jso
                    {"steps", state.step},
                    {"best_test_accuracy", state.best_metric.value_or(0.0)},
                    {"best_epoch", state.best_epoch},
+                   {"peak_resident_bytes", peak_resident_nbytes()},
                    {"weights_crc32", crc32_text(trainer.weights_crc32())}};
   if (const std::optional<StepWork> work = trainer.step_work()) run["result"]["step"] = describe_step(*work);
   folder.write_description(run);

@@ -136,11 +136,9 @@ ProcessResult Process::wait() {
     ::kill(pid_, SIGKILL);
   }
   int status = 0;
-  rusage usage{};
-  while (::wait4(pid_, &status, 0, &usage) < 0 && errno == EINTR) {
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
   reaped_ = true;
-  result_.peak_nbytes = static_cast<std::size_t>(usage.ru_maxrss) * 1024;
   result_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   if (WIFEXITED(status)) result_.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result_.signal = WTERMSIG(status);

@@ -33,8 +33,7 @@ struct ProcessResult {
   int signal = 0;      // that ended it
   bool timed_out = false;
   double seconds = 0.0;
-  std::size_t peak_nbytes = 0;  // largest resident set
-  std::string out;              // of a terminal: everything
+  std::string out;  // of a terminal: everything
   std::string err;
 };
 

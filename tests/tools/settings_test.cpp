@@ -49,7 +49,7 @@ TEST_CASE("a value is read from text, and a wrong one is refused with what is al
   CHECK(error_of_text("lr", "nan").find("a number from 0") != std::string::npos);
   CHECK(error_of_text("lr", "0.1x").find("'0.1x'") != std::string::npos);
   CHECK(error_of_text("lr", "").find("--lr is ''") != std::string::npos);
-  CHECK(error_of_text("momentum", "-0.5").find("from 0 to 1") != std::string::npos);
+  CHECK(error_of_text("momentum", "-0.5").find("from 0 to below 1") != std::string::npos);
   CHECK(error_of_text("batch-size", "99999999999999999999").find("--batch-size") != std::string::npos);
 }
 
