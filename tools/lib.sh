@@ -95,12 +95,19 @@ cuda_root() {
   fi
 }
 
+# True if the compiler finds cuDNN's header without being told where. It needs headers of the toolkit itself.
+has_system_cudnn_header() {
+  echo '#include <cudnn.h>' | ${CXX:-c++} -I"$(cuda_root)/include" -E -x c++ - >/dev/null 2>&1
+}
+
 # Says which header of the CUDA libraries is missing where Meson looks for them; false if all are there.
 missing_cuda_header() {
   local root header
   root=$(cuda_root)
   for header in cuda_runtime_api.h cublasLt.h cudnn.h; do
     [ -f "$root/include/$header" ] && continue
+    # A package of its own, which may lie where the compiler looks.
+    [ "$header" = cudnn.h ] && has_system_cudnn_header && continue
     echo "no $root/include/$header"
     return 0
   done
@@ -114,6 +121,10 @@ missing_cuda_toolkit() {
   root=$(cuda_root)
   for file in bin/nvcc lib64/libcudart.so lib64/libcublasLt.so lib64/libcudnn.so; do
     [ -e "$root/$file" ] && continue
+    if [ "$file" = lib64/libcudnn.so ] && [ ! -f "$root/include/cudnn.h" ] &&
+      ${CXX:-c++} -shared -x c++ /dev/null -x none -lcudnn -o /dev/null 2>/dev/null; then
+      continue
+    fi
     echo "no $root/$file"
     return 0
   done

@@ -78,7 +78,7 @@ class ToolkitTest(ConfigureCase):
         root = self.toolkit()
         self.expect_summary(self.wanted(root), "CUDA runtime : 13000 (" + root, "cuBLASLt : 13.1.0 (" + root,
                             "cuDNN : 9.19.0 (" + root, "nvcc : 13.0 (" + root + "/bin/nvcc)",
-                            "CUDA : yes, for: 75, 80, 90, 100, 120 and PTX 120")
+                            "CUDA : yes, for: 75, 80, 90, 100, 120 and PTX 75, 120")
 
     def test_nvcc_and_headers_of_two_toolkits_are_refused_with_both_paths(self):
         root = self.toolkit(release="12.9")
@@ -129,8 +129,9 @@ class ToolkitTest(ConfigureCase):
                                       ("cublas", "cublasLt.h", "libcublas-dev"), ("cudnn", "cudnn.h", "cudnn9-cuda-13")):
             with self.subTest(header=header):
                 root = self.toolkit("without_" + part, **{part: None})
-                self.expect_error(self.wanted(root), "option cuda is enabled", "is missing", os.path.join(root, "include", header),
-                                  package)
+                # A cuDNN that the compiler finds on this machine does not count.
+                self.expect_error(self.wanted(root, "-Dcudnn_root=" + root), "option cuda is enabled", "is missing",
+                                  os.path.join(root, "include", header), package)
                 self.again()
         for library in LIBRARIES:
             with self.subTest(library=library):
@@ -139,7 +140,8 @@ class ToolkitTest(ConfigureCase):
                 # A library of the system's must not be taken for the toolkit's.
                 self.expect_error(self.wanted(root), "is missing", f"no lib{library}.so", os.path.join(root, "lib64"))
                 self.again()
-        self.expect_summary(self.wanted(os.path.join(self.work, "without_cudnn"), cuda="auto"), "CUDA : no: cuDNN is missing")
+        root = os.path.join(self.work, "without_cudnn")
+        self.expect_summary(self.wanted(root, "-Dcudnn_root=" + root, cuda="auto"), "CUDA : no: cuDNN is missing")
 
     def test_parts_that_are_too_old_are_named_with_both_versions(self):
         for part, version, least in (("runtime", "11080", "12000"), ("cublas", "11.9.2", "12.0"), ("cudnn", "8.9.7", "9.0")):
@@ -164,31 +166,123 @@ class ToolkitTest(ConfigureCase):
         root = self.toolkit()
         self.expect_error(self.wanted(root, "-Dgpu_arch="), "gpu_arch is empty", "80,90", "native", "default")
         self.again()
-        self.expect_error(self.wanted(root, "-Dgpu_arch=80,70"), "gpu_arch", "nvcc 13.0 does not know 70", "compute_75",
-                          "compute_120")
+        self.expect_error(self.wanted(root, "-Dgpu_arch=80,70"), "gpu_arch", "nvcc 13.0 does not know 70",
+                          "it knows 75, 80, 90, 100, 120")
         self.again()
         self.expect_error(self.wanted(root, "-Dgpu_arch=ampere"), "does not know ampere")
         self.again()
-        self.expect_summary(self.wanted(root, "-Dgpu_arch=80, 90"), "CUDA : yes, for: 80, 90 and PTX 90")
+        self.expect_summary(self.wanted(root, "-Dgpu_arch=80, 90"), "CUDA : yes, for: 80, 90 and PTX 80, 90")
         commands = self.build_commands()
-        for flag in ("arch=compute_80,code=sm_80", "arch=compute_90,code=sm_90", "arch=compute_90,code=compute_90"):
+        for flag in ("arch=compute_80,code=sm_80", "arch=compute_90,code=sm_90", "arch=compute_80,code=compute_80",
+                     "arch=compute_90,code=compute_90"):
             self.assertIn(flag, commands)
         self.assertNotIn("sm_75", commands)
 
     def test_the_default_list_is_what_nvcc_knows_and_runs_on_newer_gpus(self):
         root = self.toolkit(known=(80, 90, 100))
-        self.expect_summary(self.wanted(root), "CUDA : yes, for: 80, 90, 100 and PTX 100")
-        self.assertIn("arch=compute_100,code=compute_100", self.build_commands())
+        self.expect_summary(self.wanted(root), "CUDA : yes, for: 80, 90, 100 and PTX 80, 100")
+        commands = self.build_commands()
+        self.assertIn("arch=compute_100,code=compute_100", commands)
+        # A GPU between two of the list, like 8.7 or 9.1, runs what the driver makes of the lowest.
+        self.assertIn("arch=compute_80,code=compute_80", commands)
+        self.assertNotIn("arch=compute_90,code=compute_90", commands)
 
     def test_native_needs_a_gpu(self):
         for name, answer in (("warning", NO_GPU_WARNING), ("error", NO_GPU_ERROR)):
             with self.subTest(answer=name):
                 root = self.toolkit(name, native=answer)
-                self.expect_error(self.wanted(root, "-Dgpu_arch=native"), "gpu_arch is native", "no GPU")
+                self.expect_error(self.wanted(root, "-Dgpu_arch=native"), "gpu_arch is native",
+                                  "neither nvidia-smi nor nvcc finds a GPU")
+                self.again()
+                self.expect_summary(self.wanted(root, "-Dgpu_arch=native", cuda="auto"), "CUDA : no: ")
                 self.again()
         root = self.toolkit("gpu", native=ONE_GPU)
         self.expect_summary(self.wanted(root, "-Dgpu_arch=native"), "CUDA : yes, for: the GPU of the machine that built it")
         self.assertIn("-arch=native", self.build_commands())
+
+    def smi(self, answer, code=0):
+        """A program nvidia-smi that answers with these lines."""
+        path = os.path.join(self.bin, "nvidia-smi")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\ncat <<EOF\n{answer}\nEOF\nexit {code}\n")
+        os.chmod(path, 0o755)
+
+    def test_native_is_what_the_driver_says(self):
+        root = self.toolkit(known=(75, 80, 90, 110, 103, 120))
+        for answer, text in (("9.0", "90 and PTX 90"), ("8.0\n8.0", "80 and PTX 80"),
+                             ("7.5\n12.0", "75, 120 and PTX 75, 120"),
+                             # nvcc does not know them yet: the newest code that is not newer, for the driver to compile.
+                             ("8.9", "80 and PTX 80"), ("11.1", "110 and PTX 110"), ("13.0", "120 and PTX 120"),
+                             ("[N/A]\n9.0", "90 and PTX 90")):
+            with self.subTest(answer=answer):
+                self.smi(answer)
+                self.expect_summary(self.wanted(root, "-Dgpu_arch=native"), "CUDA : yes, for: " + text)
+                self.again()
+        self.smi("6.1")
+        self.expect_error(self.wanted(root, "-Dgpu_arch=native"), "gpu_arch is native", "nvcc 13.0", "6.1", "75, 80")
+        self.again()
+        # A driver that does not answer is no GPU, unless nvcc sees one.
+        self.smi("No devices were found", 6)
+        self.expect_error(self.wanted(root, "-Dgpu_arch=native"), "neither nvidia-smi nor nvcc finds a GPU")
+
+    def system_cudnn(self, version="9.5.1", name="system"):
+        """A cuDNN outside the toolkit, as packages of the system have it; the root."""
+        root = os.path.join(self.work, name)
+        folder = os.path.join(root, "lib", os.uname().machine + "-linux-gnu")
+        os.makedirs(os.path.join(root, "include"))
+        os.makedirs(folder)
+        with open(os.path.join(root, "include", "cudnn.h"), "w", encoding="utf-8") as file:
+            for macro, number in zip(("MAJOR", "MINOR", "PATCHLEVEL"), version.split(".")):
+                file.write(f"#define CUDNN_{macro} {number}\n")
+        os.symlink(self.library, os.path.join(folder, "libcudnn.so"))
+        return root, folder
+
+    def test_cudnn_is_found_where_the_compiler_looks(self):
+        toolkit = self.toolkit(cudnn=None)
+        os.remove(os.path.join(toolkit, "lib64", "libcudnn.so"))
+        root, folder = self.system_cudnn()
+        self.env.update(CPLUS_INCLUDE_PATH=os.path.join(root, "include"), LIBRARY_PATH=folder)
+        for cuda in ("enabled", "sim"):
+            self.expect_summary(self.wanted(toolkit, cuda=cuda), "cuDNN : 9.5.1 (where the compiler looks)")
+            self.again()
+        # The toolkit's own comes first.
+        self.expect_summary(self.wanted(self.toolkit("whole")), "cuDNN : 9.19.0 (" + os.path.join(self.work, "whole"))
+        self.again()
+        os.remove(os.path.join(folder, "libcudnn.so"))
+        if not system_has("-lcudnn"):
+            self.expect_error(self.wanted(toolkit), "cuDNN is missing", "libcudnn.so in the folders of the linker")
+
+    def test_an_option_names_another_cudnn(self):
+        toolkit = self.toolkit()
+        root, folder = self.system_cudnn()
+        self.expect_summary(self.wanted(toolkit, "-Dcudnn_root=" + root), "cuDNN : 9.5.1 (" + root + "/include)")
+        commands = self.build_commands()
+        self.assertIn("-Wl,-rpath," + folder, commands)
+        self.assertLess(commands.index(root + "/include"), commands.index(toolkit + "/include"))
+        self.again()
+        self.expect_error(self.wanted(toolkit, "-Dcudnn_root=" + self.system_cudnn("8.9.2", "old")[0]), "cuDNN 8.9.2",
+                          "too old", "at least 9.0", os.path.join(self.work, "old"))
+        self.again()
+        nowhere = os.path.join(self.work, "nowhere")
+        self.expect_error(self.wanted(toolkit, "-Dcudnn_root=" + nowhere), "cuDNN is missing",
+                          nowhere + "/include/cudnn.h, which option cudnn_root names")
+        self.again()
+        os.remove(os.path.join(folder, "libcudnn.so"))
+        self.expect_error(self.wanted(toolkit, "-Dcudnn_root=" + root), "cuDNN is missing", "no libcudnn.so in " + root)
+
+    def test_the_package_of_cudnn_is_that_of_the_toolkits_release(self):
+        for release, runtime in (("12.8", "12080"), ("13.0", "13000")):
+            with self.subTest(release=release):
+                root = self.toolkit("without_" + release, release=release, runtime=runtime, cudnn=None)
+                self.expect_error(self.wanted(root, "-Dcudnn_root=" + root), "cuDNN is missing",
+                                  "package: cudnn9-cuda-" + release[:2] + ")", "option cudnn_root")
+                self.again()
+
+
+def system_has(*options):
+    """Whether the compiler of this machine links a program with these options."""
+    return subprocess.run(["c++", "-shared", "-fPIC", "-x", "c++", os.devnull, *options, "-o", os.devnull],
+                          stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def main():
