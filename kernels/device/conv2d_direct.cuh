@@ -290,13 +290,17 @@ __global__ void __launch_bounds__(256, 3)
     }
     __threadfence();
     __syncthreads();
-    __shared__ int is_last;
+    // In the block's own memory, which join_slices() has left: a variable beside it would count against the limit that
+    // the bands are cut for.
     if (t == 0) {
-      is_last = atomicAdd(&p.tickets[group], 1u) == static_cast<unsigned>(s.splits - 1) ? 1 : 0;
-      if (is_last != 0) p.tickets[group] = 0;
+      const bool last = atomicAdd(&p.tickets[group], 1u) == static_cast<unsigned>(s.splits - 1);
+      if (last) p.tickets[group] = 0;
+      shared[0] = last ? 1.0f : 0.0f;
     }
     __syncthreads();
-    if (is_last == 0) return;
+    const bool is_last = shared[0] != 0;
+    __syncthreads();
+    if (!is_last) return;
     __threadfence();
 #pragma unroll
     for (int j = 0; j < kDirectChannels; ++j) sums[j] = 0;

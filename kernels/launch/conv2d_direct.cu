@@ -13,7 +13,7 @@ namespace {
 using device::DirectConv;
 using device::kDirectChannels;
 
-// What every GPU gives a block without being asked.
+// What every GPU gives a block without being asked; these kernels have no other shared memory.
 constexpr std::int64_t kSharedFloats = 48 * 1024 / 4;
 constexpr int kThreads = 256;
 // Threads that keep a large GPU busy. Constants, so that sums do not depend on the model of the GPU.

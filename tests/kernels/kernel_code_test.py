@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compiles every unit of device code for one GPU generation and looks at what came out: no kernel spills registers or
-uses a stack, registers stay within what each family may use, kernels that only move memory do it in 16-byte accesses,
-and every kernel has a name that can be looked up. Needs nvcc, no GPU; exit code 77 where there is none.
+uses a stack, registers stay within what each family may use, kernels that are given dynamic shared memory have no other,
+kernels that only move memory do it in 16-byte accesses, and every kernel has a name that can be looked up. Needs nvcc, no
+GPU; exit code 77 where there is none.
 
     kernel_code_test.py SOURCE_ROOT
 """
@@ -71,12 +72,13 @@ WIDE_SHARE = 0.9
 class Kernel:
     """One kernel of a compiled unit, as ptxas and the machine code tell."""
 
-    def __init__(self, unit, mangled, registers, stack, spills, found):
+    def __init__(self, unit, mangled, registers, stack, spills, shared, found):
         self.unit = unit
         self.mangled = mangled
         self.registers = registers
         self.stack = stack
         self.spills = spills
+        self.shared = shared
         self.accesses = found
         self.name = mangled
 
@@ -85,12 +87,12 @@ class Kernel:
                    if access.kind == kind and (access.nbytes == 16) == wide)
 
     def __str__(self):
-        return '%s (%s): %d registers, %d bytes of stack, %d spilled' % (
-            self.name, self.unit, self.registers, self.stack, self.spills)
+        return '%s (%s): %d registers, %d bytes of stack, %d spilled, %d shared' % (
+            self.name, self.unit, self.registers, self.stack, self.spills, self.shared)
 
 
 REPORT = re.compile(r"Compiling entry function '(\S+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
-                    r"(\d+) bytes spill loads\n.*?Used (\d+) registers", re.DOTALL)
+                    r"(\d+) bytes spill loads\n.*?Used (\d+) registers(?:[^\n]*?(\d+) bytes smem)?", re.DOTALL)
 
 
 def compile_unit(source, folder):
@@ -103,9 +105,15 @@ def compile_unit(source, folder):
         raise AssertionError('%s\n%s' % (' '.join(command), done.stderr))
     content = cubin.read_bytes()
     found = accesses(content)
-    kernels = [Kernel(source.stem, name, int(registers), int(stack), int(stores) + int(loads), found[name])
-               for name, stack, stores, loads, registers in REPORT.findall(done.stderr)]
+    kernels = [Kernel(source.stem, name, int(registers), int(stack), int(stores) + int(loads), int(shared or 0), found[name])
+               for name, stack, stores, loads, registers, shared in REPORT.findall(done.stderr)]
     return kernels, content
+
+
+def with_dynamic_shared(text):
+    """Names of the kernels in a source whose launch gives them shared memory."""
+    return {re.match(r'(?:\s*__launch_bounds__\([^)]*\))?\s*(\w+)\(', part).group(1)
+            for part in text.split('__global__ void')[1:] if 'HEDDLE_DYNAMIC_SHARED(' in part}
 
 
 def demangle(kernels):
@@ -144,6 +152,17 @@ class KernelCode(unittest.TestCase):
     def test_registers_stay_within_the_bound_of_the_family(self):
         self.fail_on('too many registers',
                      [k for k in self.kernels if k.registers > REGISTERS.get(k.unit, MOST_REGISTERS)])
+
+    def test_kernels_with_dynamic_shared_memory_have_no_other(self):
+        # What a launch may ask for is what a block has without the kernel's own variables, and who cuts the work into
+        # pieces of that size does not know them.
+        names = set()
+        for header in (ROOT / 'kernels').rglob('*.cuh'):
+            names |= with_dynamic_shared(header.read_text())
+        self.assertLessEqual({'conv_direct_kernel', 'conv_direct_weight_kernel'}, names)
+        given = [k for k in self.kernels if re.match(r'[\w:]*', k.name).group().rsplit(':')[-1] in names]
+        self.assertGreaterEqual(len(given), len(names))
+        self.fail_on('dynamic and other shared memory', [k for k in given if k.shared])
 
     def test_kernels_can_be_looked_up_by_name(self):
         names = [k.mangled for k in self.kernels]
@@ -191,6 +210,27 @@ class Reader(unittest.TestCase):
         self.assertEqual(kernel.accesses[Access('store', 16)], 1)
         self.assertEqual(kernel.count('load', True), 0)
         self.assertGreaterEqual(kernel.accesses[Access('load', 4)], 64)
+
+    def test_shared_memory_of_both_kinds_is_recognised(self):
+        planted = '''
+            #include "kernels/device/dynamic_shared.cuh"
+            __global__ void plain(float* y) { y[threadIdx.x] = 1; }
+            __global__ void __launch_bounds__(256, 2)
+                planted(float* y) {
+              HEDDLE_DYNAMIC_SHARED(float, values);
+              __shared__ int last;
+              values[threadIdx.x] = y[threadIdx.x];
+              if (threadIdx.x == 0) last = static_cast<int>(y[0]);
+              __syncthreads();
+              y[threadIdx.x] = values[last];
+            }'''
+        self.assertEqual(with_dynamic_shared(planted), {'planted'})
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder) / 'planted.cu'
+            source.write_text(planted)
+            kernels, _ = compile_unit(source, folder)
+        demangle(kernels)
+        self.assertEqual({k.name: k.shared > 0 for k in kernels}, {'plain': False, 'planted': True})
 
 
 if __name__ == '__main__':

@@ -40,6 +40,8 @@ const Row kRows[] = {
     {{1, 3, 5, 2}, {3, 3, 5, 2}},
     {{1, 1, 1, 1}, {1, 1, 1, 1}},
     {{0, 6, 6, 2}, {3, 3, 3, 2}},
+    // The own weight gradient takes all shared memory that a block has.
+    {{1, 32, 32, 4}, {2, 1, 1, 4}},
     {{2, 4, 4, 64}, {64, 3, 3, 64}, {.padding_h = 1, .padding_w = 1}},
 };
 
