@@ -5,8 +5,11 @@
 
 #include <cublasLt.h>
 
-#include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <limits>
 #include <mutex>
 #include <type_traits>
 #include <unordered_map>
@@ -29,6 +32,12 @@ void check_cublas(cublasStatus_t status, const char* call, CallPlace place = Cal
   throw_device_error("cuBLASLt", call, cublasLtGetStatusName(status), cublasLtGetStatusString(status), place);
 }
 #define HEDDLE_CUBLAS_CHECK(call) check_cublas((call), #call)
+
+// Says that it does not compute this, with nothing queued. Other statuses are of something that went wrong.
+constexpr bool is_refusal(cublasStatus_t status) noexcept {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH ||
+         status == CUBLAS_STATUS_INVALID_VALUE;
+}
 
 // A descriptor of cuBLASLt: made by one function, destroyed by another.
 template <class Handle, cublasStatus_t (*destroy)(Handle)>
@@ -70,7 +79,9 @@ std::uint16_t alignment_of(const void* data) {
   return static_cast<std::uint16_t>(address & (~address + 1));
 }
 
-// One shape's descriptors and algorithms, best first.
+bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
+
+// One shape's descriptors and algorithms that were not refused, best first.
 struct Plan {
   Operation operation;
   Layout a, b, y;  // in our naming
@@ -170,7 +181,7 @@ struct CublasGemm::State {
   }
 
   // The plan of a shape, made at its first call. Throws: DeviceError.
-  const Plan& plan(const Key& key) {
+  Plan& plan(const Key& key) {
     const auto found = plans.find(key);
     if (found != plans.end()) return found->second;
     if (handle == nullptr) HEDDLE_CUBLAS_CHECK(cublasLtCreate(&handle));
@@ -183,9 +194,7 @@ struct CublasGemm::State {
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle, plan.operation.get(), plan.b.get(), plan.a.get(), plan.y.get(),
                                        plan.y.get(), preference.get(), kCandidates, plan.algorithms.data(), &count);
-    if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED) {
-      check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
-    }
+    if (!is_refusal(status)) check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
     plan.algorithms.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(count) : 0);
     std::erase_if(plan.algorithms, [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
     return plans.emplace(key, std::move(plan)).first->second;
@@ -210,20 +219,23 @@ template <class T>
 bool CublasGemm::multiply(const GemmCall<T>& call, cudaStream_t stream) {
   const std::lock_guard lock(state_->mutex);
   if (call.depth == 0) return false;
-  const Plan& plan = state_->plan(key_of(call, math_settings()));
-  const auto least = static_cast<std::size_t>(
-      std::min_element(plan.algorithms.begin(), plan.algorithms.end(),
-                       [](const auto& x, const auto& y) { return x.workspaceSize < y.workspaceSize; }) -
-      plan.algorithms.begin());
+  // The heuristic is told the alignment of the matrices; that of the vectors is not among what it asks for.
+  if (!is_aligned(call.bias) || !is_aligned(call.row_sums)) return false;
+  Plan& plan = state_->plan(key_of(call, math_settings()));
+  std::exception_ptr out_of_memory;
+  std::size_t too_much = std::numeric_limits<std::size_t>::max();  // bytes of scratch for which there is no room
   for (std::size_t i = 0; i < plan.algorithms.size();) {
-    const cublasLtMatmulHeuristicResult_t& algorithm = plan.algorithms[i];
-    const auto nbytes = static_cast<std::int64_t>(algorithm.workspaceSize);
+    const std::size_t nbytes = plan.algorithms[i].workspaceSize;
+    if (nbytes >= too_much) {
+      ++i;
+      continue;
+    }
     Tensor workspace;
     try {
-      if (nbytes > 0) workspace = Tensor::empty({nbytes}, DType::u8, state_->device);
+      if (nbytes > 0) workspace = Tensor::empty({static_cast<std::int64_t>(nbytes)}, DType::u8, state_->device);
     } catch (const OutOfMemory&) {
-      if (plan.algorithms[least].workspaceSize >= algorithm.workspaceSize) throw;
-      i = least;
+      out_of_memory = std::current_exception();
+      too_much = nbytes;
       continue;
     }
     if (call.row_sums != nullptr) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.row_sums);
@@ -239,11 +251,17 @@ bool CublasGemm::multiply(const GemmCall<T>& call, cudaStream_t stream) {
     note_launch("cublasLtMatmul", accesses);
     const profile::Range range("cublasLtMatmul");
     const float alpha = 1, beta = call.add ? 1.0f : 0.0f;
-    HEDDLE_CUBLAS_CHECK(cublasLtMatmul(state_->handle, plan.operation.get(), &alpha, call.b, plan.b.get(), call.a,
-                                       plan.a.get(), &beta, call.y, plan.y.get(), call.y, plan.y.get(), &algorithm.algo,
-                                       workspace.mutable_raw_data(), static_cast<std::size_t>(nbytes), stream));
-    return true;
+    const cublasStatus_t status = cublasLtMatmul(
+        state_->handle, plan.operation.get(), &alpha, call.b, plan.b.get(), call.a, plan.a.get(), &beta, call.y,
+        plan.y.get(), call.y, plan.y.get(), &plan.algorithms[i].algo, workspace.mutable_raw_data(), nbytes, stream);
+    if (!is_refusal(status)) {
+      check_cublas(status, "cublasLtMatmul");
+      return true;
+    }
+    // It will be refused the next time too.
+    plan.algorithms.erase(plan.algorithms.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  if (out_of_memory) std::rethrow_exception(out_of_memory);
   return false;
 }
 

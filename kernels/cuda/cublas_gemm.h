@@ -23,9 +23,10 @@ class CublasGemm {
   static std::string version();
 
   // Queues the product. Scratch is taken from the caching allocator; if there is too little memory, an algorithm with
-  // less is taken. The call must not have a relu_mask, and with row_sums neither `add` nor bias nor ReLU. Returns
-  // false, with nothing queued, if cuBLASLt has no algorithm for it. T: float or __nv_bfloat16. Throws: DeviceError;
-  // OutOfMemory if not even the algorithm with the least scratch finds room.
+  // less is taken, and for one that is refused another. The call must not have a relu_mask, and with row_sums neither
+  // `add` nor bias nor ReLU. Returns false, with nothing queued, if cuBLASLt has no algorithm for it, or bias or
+  // row_sums are not aligned to 16 bytes. T: float or __nv_bfloat16. Throws: DeviceError; OutOfMemory if not even the
+  // algorithm with the least scratch finds room.
   template <class T>
   bool multiply(const GemmCall<T>& call, cudaStream_t stream);
 

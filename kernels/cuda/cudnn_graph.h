@@ -101,9 +101,10 @@ class CudnnGraphs {
   static std::string version();
 
   // Queues the graph's work. Device memory is aligned to 16 bytes. Scratch is taken from the caching allocator; if
-  // there is too little memory, a plan with less is taken. Returns false, with nothing queued, if cuDNN has no plan for
-  // the graph under the settings. `name` lives as long as the program. Throws: DeviceError; OutOfMemory if not even the
-  // plan with the least scratch finds room.
+  // there is too little memory, a plan with less is taken, and for one that fails another. Returns false if cuDNN has
+  // no plan for the graph under the settings, or none that runs; what was to be written may hold anything then. `name`
+  // lives as long as the program. Throws: DeviceError; OutOfMemory if not even the plan with the least scratch finds
+  // room.
   bool run(const char* name, const GraphKey& key, std::span<const GraphTensor> tensors, cudaStream_t stream);
 
  private:
