@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -18,6 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFileName = "libheddle_cuda.so";
+
+// The plugin that is in use, or null.
+std::atomic<const CudaPluginAbi*> loaded{nullptr};
 
 // The file that holds this function: libheddle.so, or the program if it is linked with the static library.
 fs::path own_file() {
@@ -96,6 +100,7 @@ CudaPluginInfo load() {
   }
   plugin->register_devices(count);
   info.device_count = count;
+  loaded.store(plugin, std::memory_order_release);
   return info;
 }
 
@@ -117,6 +122,11 @@ bool load_cuda_plugin(std::string* why_not) {
   const CudaPluginInfo& info = cuda_plugin_info();
   if (why_not != nullptr) *why_not = info.problem;
   return info.device_count > 0;
+}
+
+bool is_page_locked(const void* host) {
+  const CudaPluginAbi* const plugin = loaded.load(std::memory_order_acquire);
+  return plugin != nullptr && plugin->is_page_locked(host);
 }
 
 bool has_cuda_driver() {

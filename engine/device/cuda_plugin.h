@@ -22,6 +22,10 @@ bool load_cuda_plugin(std::string* why_not = nullptr);
 // The same, with all that is known.
 const CudaPluginInfo& cuda_plugin_info();
 
+// True if GPUs copy from this host memory by themselves, so that it must not change before a copy is done. False where
+// no plugin was loaded. Throws: DeviceError.
+bool is_page_locked(const void* host);
+
 // True if the library of an NVIDIA driver can be loaded: a cheap question, which loads no plugin. False means that no
 // real GPU can be used.
 bool has_cuda_driver();

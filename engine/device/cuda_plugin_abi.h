@@ -8,7 +8,7 @@ namespace heddle {
 
 // Changes with every change of this struct. The C++ interfaces behind it (DeviceRuntime, Backend) have no number of
 // their own: the plugin must be of the same version as the library.
-inline constexpr int kCudaPluginAbi = 1;
+inline constexpr int kCudaPluginAbi = 2;
 
 struct CudaPluginAbi {
   int abi;                // kCudaPluginAbi as the plugin was built; always the first field
@@ -18,6 +18,8 @@ struct CudaPluginAbi {
   int (*count_devices)(char* reason, std::size_t capacity);
   // Registers runtime and backend of each of them. Throws what register_device() throws.
   void (*register_devices)(int count);
+  // Whether GPUs copy from and to this host memory by themselves. Throws: DeviceError.
+  bool (*is_page_locked)(const void* host);
 };
 
 inline constexpr const char* kCudaPluginEntry = "heddle_cuda_plugin";

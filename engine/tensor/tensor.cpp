@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/device/cuda_plugin.h"
 #include "engine/device/device_runtime.h"
 
 namespace heddle {
@@ -69,8 +70,11 @@ Tensor Tensor::from_host(const void* values, std::size_t count, const Shape& sha
   HEDDLE_CHECK(static_cast<std::uint64_t>(shape.numel()) == count, "shape ", shape, " has ", shape.numel(),
                " elements, but ", count, " values were given");
   Tensor tensor = empty(shape, dtype, device);
-  runtime_for(device).copy_async(tensor.mutable_raw_data(), device, values, Device::cpu(), tensor.nbytes(),
-                                 current_stream(device));
+  DeviceRuntime& runtime = runtime_for(device);
+  const Stream stream = current_stream(device);
+  runtime.copy_async(tensor.mutable_raw_data(), device, values, Device::cpu(), tensor.nbytes(), stream);
+  // The caller may change the values as soon as this returns.
+  if (!device.is_cpu() && is_page_locked(values)) runtime.synchronize(stream);
   return tensor;
 }
 
@@ -151,6 +155,10 @@ void Tensor::copy_from(const Tensor& other) {
   const Device working = device().is_cpu() ? other.device() : device();
   DeviceRuntime& runtime = runtime_for(working);
   const Stream stream = current_stream(working);
+  if (!device().is_cpu() && !other.device().is_cpu() && device() != other.device()) {
+    // The values are made on the other GPU's stream, maybe only now.
+    runtime.wait(stream, runtime_for(other.device()).record(current_stream(other.device())));
+  }
   runtime.copy_async(mutable_raw_data(), device(), other.raw_data(), other.device(), nbytes(), stream);
   if (device() != other.device()) runtime.synchronize(stream);
 }

@@ -26,12 +26,6 @@ void refuse_in_recording(const char* what) {
   if (is_recording()) throw DeviceError(join_text(what, " inside a recorded step: it cannot be part of a recording"));
 }
 
-bool is_page_locked(const void* host_data) {
-  cudaPointerAttributes attributes{};
-  HEDDLE_CUDA_CHECK(cudaPointerGetAttributes(&attributes, host_data));
-  return attributes.type == cudaMemoryTypeHost;
-}
-
 // Multiply-adds that a multiprocessor starts in a cycle, in f32 and in bf16 on tensor cores with sums in f32; 0 where
 // NVIDIA's pages give no number for the whole generation. Source: CUDA C++ Programming Guide, throughput of native
 // arithmetic instructions; whitepapers of A100 and H100.
@@ -59,6 +53,12 @@ void add_limits(int index, const cudaDeviceProp& from, DeviceProperties& propert
 }
 
 }  // namespace
+
+bool is_page_locked(const void* host) {
+  cudaPointerAttributes attributes{};
+  HEDDLE_CUDA_CHECK(cudaPointerGetAttributes(&attributes, host));
+  return attributes.type == cudaMemoryTypeHost;
+}
 
 CudaRuntime::CudaRuntime(int index, std::string built_for)
     : device_(Device::cuda(index)),

@@ -20,6 +20,9 @@ class EventPool;
 class StagingBuffers;
 class CudaRecorder;
 
+// See cuda_plugin.h.
+bool is_page_locked(const void* host);
+
 class CudaRuntime final : public DeviceRuntime {
  public:
   // built_for: the GPU generations that kernels were compiled for, as text for error messages.

@@ -53,7 +53,8 @@ constexpr CudaPluginAbi kPlugin{.abi = kCudaPluginAbi,
                                 .version = HEDDLE_VERSION_STRING,
                                 .built_for = HEDDLE_GPU_ARCHS,
                                 .count_devices = count_devices,
-                                .register_devices = register_devices};
+                                .register_devices = register_devices,
+                                .is_page_locked = is_page_locked};
 
 }  // namespace
 }  // namespace heddle::cuda

@@ -1,7 +1,9 @@
 // Memory, streams, events and copies of a GPU, on the simulated CUDA. Its streams run as late as is legal, so that a
 // missing wait shows.
+#include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -101,6 +103,40 @@ TEST_CASE("tensors travel between host and GPUs") {
   zero.fill_zero();
   CHECK(zero.to_vector<float>() == std::vector<float>(5000, 0.f));
   CHECK(Tensor::empty({0}, DType::f32, kGpu).to_vector<float>().empty());
+}
+
+TEST_CASE("a copy to another GPU waits for what makes the values on the first") {
+  const Device neighbour = Device::cuda(1);
+  DeviceRuntime& runtime = runtime_for(kGpu);
+  const std::vector<float> values = numbers(1000);
+  const Tensor source = Tensor::from_values(values, {1000}, kGpu);
+  Tensor first = Tensor::zeros({1000}, DType::f32, kGpu);
+  runtime.synchronize(current_stream(kGpu));
+  // Queued, and nobody has waited for it.
+  first.copy_from(source);
+  CHECK(first.to(neighbour).to_vector<float>() == values);
+
+  const Stream other = runtime.create_stream();
+  {
+    const StreamGuard guard(other);
+    first.fill_zero();
+    Tensor second = Tensor::full({1000}, -1, DType::f32, neighbour);
+    second.copy_from(first);
+    CHECK(second.to_vector<float>() == std::vector<float>(1000, 0.f));
+  }
+  runtime.destroy_stream(other);
+}
+
+TEST_CASE("a tensor made of page-locked values does not change with them afterwards") {
+  const HostBuffer buffer = runtime_for(kGpu).allocate_host(4000);
+  auto* const host = static_cast<float*>(buffer.host);
+  CHECK(is_page_locked(host));
+  const std::vector<float> values = numbers(1000);
+  CHECK_FALSE(is_page_locked(values.data()));
+  std::copy(values.begin(), values.end(), host);
+  const Tensor made = Tensor::from_values(std::span<const float>(host, 1000), {1000}, kGpu);
+  std::fill_n(host, 1000, -1.f);
+  CHECK(made.to_vector<float>() == values);
 }
 
 TEST_CASE("work of one stream waits for an event of another, also of another GPU") {

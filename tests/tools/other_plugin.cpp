@@ -17,7 +17,8 @@ const heddle::CudaPluginAbi kPlugin{.abi = OTHER_ABI,
                                     .version = OTHER_VERSION,
                                     .built_for = "nothing",
                                     .count_devices = no_device,
-                                    .register_devices = nullptr};
+                                    .register_devices = nullptr,
+                                    .is_page_locked = nullptr};
 
 }  // namespace
 
