@@ -80,9 +80,9 @@ std::optional<GraphSize> StepGraph::recorded_size(const StepKey& key) const {
 }
 
 std::shared_ptr<ExecutableGraph> StepGraph::record(const std::function<void()>& step, std::int64_t steps) {
-  const AllocatorGuard guard(memory_);
   recorder_->begin(stream_);
   try {
+    const AllocatorGuard guard(memory_);
     for (std::int64_t i = 0; i < steps; ++i) step();
   } catch (...) {
     recorder_->abandon(stream_);
@@ -90,6 +90,8 @@ std::shared_ptr<ExecutableGraph> StepGraph::record(const std::function<void()>& 
   }
   try {
     return recorder_->end(stream_);
+  } catch (const OutOfMemory&) {
+    throw;
   } catch (const DeviceError& error) {
     throw DeviceError(
         join_text("StepGraph: the step cannot be recorded: it did something that is not possible in a "

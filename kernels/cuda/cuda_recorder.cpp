@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/device/caching_allocator.h"
 #include "kernels/launch/check.h"
 #include "kernels/launch/current_device.h"
 #include "kernels/launch/launch_log.h"
@@ -25,6 +26,30 @@ void stop_recording(cudaStream_t stream) noexcept {
   cudaGetLastError();
 }
 
+// Calls what needs memory beside the tensors', once more without what the device's allocator has cached.
+// Throws: OutOfMemory, DeviceError.
+template <class Call>
+void with_freed_memory(int device_index, const char* name, const GraphSize& size, Call&& call) {
+  cudaError_t error = call();
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    allocator_for(Device::cuda(device_index)).release_cached();
+    error = call();
+  }
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    MemoryInfo left;
+    cudaMemGetInfo(&left.free_nbytes, &left.total_nbytes);
+    cudaGetLastError();
+    throw OutOfMemory(join_text("out of memory on ", Device::cuda(device_index), ": ", name,
+                                " found none for a recorded step of ", size.kernels, " kernels, ", size.copies,
+                                " copies and ", size.fills, " fills, though the cached memory was freed; ",
+                                left.free_nbytes, " of ", left.total_nbytes, " bytes are free"),
+                      0);
+  }
+  check(error, name);
+}
+
 class CudaExecutableGraph final : public ExecutableGraph {
  public:
   CudaExecutableGraph(int device_index, cudaGraphExec_t graph, const GraphSize& size)
@@ -37,7 +62,9 @@ class CudaExecutableGraph final : public ExecutableGraph {
   void launch(Stream stream) override {
     use_device(device_index_);
     note_launch("recorded step", {});
-    HEDDLE_CUDA_CHECK(cudaGraphLaunch(graph_, handle_of(stream)));
+    // The first launch gives the graph its memory on the device.
+    with_freed_memory(device_index_, "cudaGraphLaunch", size_,
+                      [&] { return cudaGraphLaunch(graph_, handle_of(stream)); });
     last_ = handle_of(stream);
   }
   GraphSize size() const noexcept override { return size_; }
@@ -97,7 +124,8 @@ std::shared_ptr<ExecutableGraph> CudaRecorder::end(Stream stream) {
   }
   const GraphSize size = size_of(recorded.graph);
   cudaGraphExec_t executable = nullptr;
-  HEDDLE_CUDA_CHECK(cudaGraphInstantiate(&executable, recorded.graph, 0));
+  with_freed_memory(device_index_, "cudaGraphInstantiate", size,
+                    [&] { return cudaGraphInstantiate(&executable, recorded.graph, 0); });
   try {
     return std::make_shared<CudaExecutableGraph>(device_index_, executable, size);
   } catch (...) {

@@ -1,8 +1,10 @@
 // StepGraph on a device that records, on the simulated CUDA.
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/backend/backend.h"
+#include "engine/device/caching_allocator.h"
 #include "engine/step/step_graph.h"
 #include "engine/tensor/tensor.h"
 #include "tests/cudasim/cudasim.h"
@@ -246,6 +248,38 @@ TEST_CASE("errors of CUDA while recording end the recording") {
   CHECK(graph.runs() == 1);
   graph.run({}, step);
   CHECK(counter.total() == 4);
+}
+
+TEST_CASE("a recording that finds no memory gets what is cached, or is reported as what it is") {
+  CachingAllocator& allocator = allocator_for(kGpu);
+  for (const char* function : {"cudaGraphInstantiate", "cudaGraphLaunch"}) {
+    INFO(function);
+    StepGraph graph(kGpu);
+    Counter counter;
+    const auto step = [&] { counter.step(); };
+    graph.run({}, step);
+    Tensor::empty({std::int64_t{40} << 20}, DType::u8, kGpu);
+    const std::size_t cached = allocator.stats().reserved_nbytes;
+    cudasim::fail_nth(function, 1, cudaErrorMemoryAllocation);
+    graph.run({}, step);
+    CHECK(counter.total() == 4);
+    CHECK(allocator.stats().reserved_nbytes + (std::size_t{40} << 20) <= cached);
+
+    graph.run({.kind = 1}, step);
+    cudasim::fail_nth(function, 1, cudaErrorMemoryAllocation);
+    cudasim::fail_nth(function, 1, cudaErrorMemoryAllocation);
+    std::string message;
+    try {
+      graph.run({.kind = 1}, step);
+    } catch (const OutOfMemory& error) {
+      message = error.what();
+    }
+    CHECK(message.find("out of memory on cuda:0: " + std::string(function)) == 0);
+    CHECK(message.find("cannot be recorded") == std::string::npos);
+    cudasim::clear_failures();
+    graph.run({.kind = 1}, step);
+    CHECK(counter.total() == 8);
+  }
 }
 
 TEST_CASE("what a step made and somebody kept holds the result of the latest step, and outlives the graphs") {
