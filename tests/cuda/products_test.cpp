@@ -1,4 +1,5 @@
 // Convolutions, linear layers and matrix products on a GPU, with the libraries' kernels and with the own ones.
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,29 @@ TEST_CASE("convolutions on a GPU have the gradients of their windows") {
 TEST_CASE("matrix products on a GPU agree with the reference") { for_each_choice(expect_matmul); }
 TEST_CASE("linear layers on a GPU agree with the reference") { for_each_choice(expect_linear_forward); }
 TEST_CASE("gradients of linear layers on a GPU agree with the reference") { for_each_choice(expect_linear_backward); }
+
+TEST_CASE("NaN passes through convolutions and linear layers with ReLU on a GPU") {
+  for_each_choice([](Device device) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const bool has_bias : {false, true}) {
+        const Tensor bias = has_bias ? Tensor::full({16}, 1, dtype, device) : Tensor();
+        for (const std::int64_t channels : {1, 32}) {
+          INFO(dtype << (has_bias ? " with bias, " : ", ") << channels << " channels");
+          const Tensor x = Tensor::full({8, 6, 6, channels}, 1, dtype, device),
+                       w = Tensor::full({16, 3, 3, channels}, std::nan(""), dtype, device);
+          Tensor y = Tensor::full({8, 4, 4, 16}, 1, dtype, device);
+          backend_for(device).conv2d_forward(x, w, bias, {}, true, y);
+          for (const double value : array_of(y).values) REQUIRE(std::isnan(value));
+        }
+        const Tensor x = Tensor::full({24, 32}, std::nan(""), dtype, device),
+                     w = Tensor::full({16, 32}, 1, dtype, device);
+        Tensor y = Tensor::full({24, 16}, 1, dtype, device);
+        backend_for(device).linear_forward(x, w, bias, true, y);
+        for (const double value : array_of(y).values) REQUIRE(std::isnan(value));
+      }
+    }
+  });
+}
 
 TEST_CASE("each choice of kernels runs on kernels of that kind") {
   const auto used = [](Device device, std::int64_t channels) {
