@@ -86,8 +86,8 @@ class StreamRecorder {
   virtual void abandon(Stream stream) noexcept = 0;
 };
 
-// Measures how long a device works on what is queued between start() and stop(): on a GPU by its own clock, so that
-// neither queueing nor waiting counts.
+// Measures from when a device comes to start() to when it comes to stop(), on a GPU by its own clock. If it runs out of
+// work in between, that time counts too: what is shorter than its queueing is measured by queueing it several times.
 class Stopwatch {
  public:
   virtual ~Stopwatch() = default;
