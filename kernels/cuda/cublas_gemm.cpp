@@ -247,7 +247,7 @@ bool CublasGemm::multiply(const GemmCall<T>& call, cudaStream_t stream) {
         call.add ? updates(call.y, y_count) : writes(call.y, y_count),
         reads(call.bias, call.columns),
         writes(call.row_sums, call.rows),
-        writes_bytes(workspace.mutable_raw_data(), workspace.defined() ? workspace.nbytes() : 0)};
+        workspace_bytes(workspace.mutable_raw_data(), workspace.defined() ? workspace.nbytes() : 0)};
     note_launch("cublasLtMatmul", accesses);
     const profile::Range range("cublasLtMatmul");
     const float alpha = 1, beta = call.add ? 1.0f : 0.0f;

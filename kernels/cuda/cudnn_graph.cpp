@@ -272,7 +272,7 @@ bool CudnnGraphs::run(const char* name, const GraphKey& key, std::span<const Gra
       for (const GraphTensor& tensor : tensors) {
         accesses.push_back({tensor.data, tensor.nbytes, tensor.read, tensor.written});
       }
-      accesses.push_back(writes_bytes(workspace.mutable_raw_data(), workspace.defined() ? workspace.nbytes() : 0));
+      accesses.push_back(workspace_bytes(workspace.mutable_raw_data(), workspace.defined() ? workspace.nbytes() : 0));
       note_launch(name, accesses);
       const profile::Range range(name);
       if (execute(*plan, VariantPack(tensors, workspace.mutable_raw_data()), state.handle, stream, repeatable)) {

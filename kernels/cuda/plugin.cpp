@@ -1,5 +1,5 @@
-// The one exported entry of the plugin libheddle_cuda.so; engine/device/cuda_plugin.cpp calls it. The reasons given
-// here end up in one sentence that a user reads.
+// What the plugin libheddle_cuda.so exports: the entry, which engine/device/cuda_plugin.cpp calls, and a function for
+// tests. The reasons given here end up in one sentence that a user reads.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include "engine/device/cuda_plugin_abi.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_runtime.h"
+#include "kernels/launch/launch_log.h"
 
 namespace heddle::cuda {
 namespace {
@@ -61,4 +62,10 @@ constexpr CudaPluginAbi kPlugin{.abi = kCudaPluginAbi,
 
 extern "C" __attribute__((visibility("default"))) const heddle::CudaPluginAbi* heddle_cuda_plugin() {
   return &heddle::cuda::kPlugin;
+}
+
+// Tests give a LaunchObserver.
+extern "C" __attribute__((visibility("default"))) void heddle_cuda_set_launch_observer(
+    heddle::cuda::LaunchObserver observer) {
+  heddle::cuda::set_launch_observer(observer);
 }

@@ -131,7 +131,8 @@ void copy_range(const void* x, const RangeCopy& range, std::size_t element_nbyte
     U* const target = reinterpret_cast<U*>(to);
     const std::int64_t count = range.x.outer * piece / unit;
     launch("copy_range", copy_pieces_kernel<U>, cover(count), stream,
-           {reads(from, span_of(range.x.outer, x_step, piece)), writes(to, span_of(range.x.outer, y_step, piece))},
+           {reads_some(from, span_of(range.x.outer, x_step, piece), range.x.outer * piece),
+            writes_some(to, span_of(range.x.outer, y_step, piece), range.x.outer * piece)},
            source, x_step / unit, Divider(piece / unit), count, y_step / unit, target);
   });
 }
@@ -144,8 +145,9 @@ void add_range(const T* x, const RangeCopy& range, T* y, cudaStream_t stream) {
   const T* const from = x + range.x_begin * range.x.inner;
   T* const to = y + range.y_begin * range.x.inner;
   launch("add_range", add_pieces_kernel<T>, cover(count), stream,
-         {reads(from, span_of(range.x.outer, x_step, piece)), updates(to, span_of(range.x.outer, y_step, piece))}, from,
-         x_step, Divider(piece), count, y_step, to);
+         {reads_some(from, span_of(range.x.outer, x_step, piece), count),
+          updates_some(to, span_of(range.x.outer, y_step, piece), count)},
+         from, x_step, Divider(piece), count, y_step, to);
 }
 
 void index_select(const void* x, std::int64_t x_rows, const std::int64_t* index, std::int64_t n, std::size_t row_nbytes,

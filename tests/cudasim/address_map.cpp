@@ -71,18 +71,25 @@ DeclaredMap::DeclaredMap(const std::vector<Access>& accesses, const char* kernel
   for (Range& range : ranges_) {
     const Allocation* allocation = find_allocation(reinterpret_cast<void*>(range.begin));
     if (allocation == nullptr || !allocation->contains(range.begin, range.end - range.begin)) {
-      char text[256];
-      std::snprintf(text, sizeof(text), "kernel %s declared %zu bytes at %p, which are in no live allocation", kernel,
-                    static_cast<std::size_t>(range.end - range.begin), reinterpret_cast<void*>(range.begin));
+      char where[256] = "no device memory";
+      describe_address(range.begin, where, sizeof(where));
+      char text[512];
+      std::snprintf(text, sizeof(text), "kernel %s declared %zu bytes that are in no live allocation, at %s", kernel,
+                    static_cast<std::size_t>(range.end - range.begin), where);
       set_last_report(text);
       throw DeviceFault{};
     }
     range.data = allocation->data() + (range.begin - allocation->address);
   }
-  for (Range& range : ranges_) {
-    const std::size_t nbytes = range.end - range.begin;
-    range.pages = map_guarded(nbytes, range.begin % 256);
-    std::memcpy(reinterpret_cast<void*>(range.pages.data), reinterpret_cast<void*>(range.data), nbytes);
+  for (Range& range : ranges_) range.pages = map_guarded(range.end - range.begin, range.begin % 256);
+  for (const Access& access : accesses) {
+    if (access.write || access.nbytes == 0) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(access.data);
+    const Range& range = *find(begin);
+    std::memcpy(reinterpret_cast<void*>(range.pages.data + (begin - range.begin)),
+                reinterpret_cast<void*>(range.data + (begin - range.begin)), access.nbytes);
+  }
+  for (const Range& range : ranges_) {
     if (!range.write) mprotect(reinterpret_cast<void*>(range.pages.region), range.pages.region_nbytes, PROT_READ);
   }
   t_running_map = this;

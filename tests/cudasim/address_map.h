@@ -28,7 +28,8 @@ class DeviceMap final : public AddressMap {
 
 // Only what a launch declared. Each declared range (overlapping ones together) is copied between guard pages of its
 // own for the time of the launch, so that not a byte beside it can be used; the copy of a range that is only read is
-// write-protected.
+// write-protected, and that of a range that is only written starts with all bits set, so that it shows when the kernel
+// reads it or leaves a part of it out.
 class DeclaredMap final : public AddressMap {
  public:
   // Throws: DeviceFault if a declared range is not in live memory.

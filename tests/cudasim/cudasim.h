@@ -144,13 +144,13 @@ struct Leak {
 };
 CUDASIM_API std::vector<Leak> leaks();
 
-// ---- Declared accesses
-// -------------------------------------------------------------------------------------------------
+// ---- Declared accesses ---------------------------------------------------------------------------------------------
 
 // The next kernel launch of the calling thread uses these ranges of device memory and no other. While that kernel
 // runs (each time, if it is captured), all other device memory is out of reach and ranges without a write entry
-// cannot be written; a kernel that does it anyway faults. Ranges must begin where the kernel's pointer arguments
-// point, or before.
+// cannot be written; a kernel that does it anyway faults. A range that is written and not read is overwritten as a
+// whole: it has all its bits set when the kernel starts. Ranges must begin where the kernel's pointer arguments point,
+// or before.
 CUDASIM_API void declare_next_launch(const std::vector<Access>& accesses);
 
 }  // namespace cudasim

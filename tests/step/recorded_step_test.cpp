@@ -1,4 +1,5 @@
 // StepGraph on a device that records, on the simulated CUDA.
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -323,4 +324,42 @@ TEST_CASE("a step graph stays on one stream") {
   }
   runtime.destroy_stream(other);
   CHECK_THROWS_AS(StepGraph(kGpu, {.steps_per_launch = 0}), InvalidArgument);
+}
+
+TEST_CASE("recorded steps keep their memory when there is too little for another") {
+  StepGraph graph(kGpu);
+  Counter small(1, 1000), large(2, 8 << 20);
+  for (int i = 0; i < 3; ++i) graph.run({.kind = 0}, [&] { small.step(); });
+  allocator_for(kGpu).release_cached();
+  cudasim::fail_from_nth("cudaMalloc", 1, cudaErrorMemoryAllocation);
+  CHECK_THROWS_AS(graph.run({.kind = 1}, [&] { large.step(); }), OutOfMemory);
+  cudasim::clear_failures();
+  for (int i = 0; i < 2; ++i) graph.run({.kind = 0}, [&] { small.step(); });
+  CHECK(small.total() == 10);
+  for (int i = 0; i < 3; ++i) graph.run({.kind = 1}, [&] { large.step(); });
+  CHECK(large.total() == 12);
+  graph.run({.kind = 0}, [&] { small.step(); });
+  CHECK(small.total() == 12);
+}
+
+TEST_CASE("nothing of a step graph is left when it is gone") {
+  // "3 stream, 1 event"
+  const auto alive = [] {
+    allocator_for(kGpu).release_cached();
+    std::map<std::string, int> counts;
+    for (const cudasim::Leak& leak : cudasim::leaks()) ++counts[leak.kind];
+    std::string text;
+    for (const auto& [kind, count] : counts) text += std::to_string(count) + " " + kind + ", ";
+    return text;
+  };
+  Counter counter;
+  for (int i = 0; i < 2; ++i) counter.step();
+  CHECK(counter.total() == 4);
+  const std::string before = alive();
+  {
+    StepGraph graph(kGpu);
+    for (int i = 0; i < 3; ++i) graph.run({}, [&] { counter.step(); });
+    CHECK(counter.total() == 10);
+  }
+  CHECK(alive() == before);
 }

@@ -3,48 +3,15 @@
 #include <cmath>
 
 #include "datasets/synthetic.h"
-#include "models/model_list.h"
 #include "tests/cudasim/cudasim.h"
 #include "tests/support/catch.h"
+#include "tests/support/device_training.h"
 #include "tools/evaluation.h"
-#include "tools/trainer.h"
 
 namespace heddle::test {
 namespace {
 
 const Device kGpu = Device::cuda(0);
-
-// A model and its trainer on a device, as `heddle train` puts them together.
-struct Training {
-  Training(const tools::Settings& settings, const datasets::ImageDatasetPair& data, Device device)
-      : model(models::make_model(settings.model, {})),
-        train(resident(data.train, device)),
-        test(resident(data.test, device)),
-        trainer(settings, drawn(*model, device), train, {}) {}
-
-  static data::ResidentDataset resident(const datasets::ImageDataset& part, Device device) {
-    return {part.images, part.labels, part.height, part.width, part.channels, part.num_classes, device};
-  }
-  static nn::Module& drawn(nn::Module& model, Device device) {
-    Philox random(1);
-    model.reset_parameters(random);
-    model.to(device);
-    return model;
-  }
-  std::vector<float> weights() {
-    trainer.finish_steps();
-    return trainer.optimizer().parameters().data().to_vector<float>();
-  }
-  void train_epoch() {
-    trainer.start_epoch();
-    while (trainer.advance()) {
-    }
-  }
-
-  std::shared_ptr<nn::Module> model;
-  data::ResidentDataset train, test;
-  tools::Trainer trainer;
-};
 
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0, norm = 0;

@@ -224,6 +224,19 @@ TEST_CASE("in-place launches declare a range as read and written") {
   CHECK(x.values()[31] == 3.0f);
 }
 
+TEST_CASE("a range that is only written holds nothing before, and what a kernel leaves out after") {
+  const FreshMachine fresh;
+  const DeviceArray<float> x(std::vector<float>(32, 1.0f)), y(std::vector<float>(32, 1.0f));
+  declare_next_launch({{x.data(), x.nbytes(), true}});
+  require_ok(start(add_value, 1, 31, nullptr, x.data(), 1.0f, 31));
+  CHECK(std::isnan(x.values()[0]));
+  CHECK(std::isnan(x.values()[31]));
+  declare_next_launch({{y.data(), 16, false}, {y.data(), y.nbytes(), true}});
+  require_ok(start(add_value, 1, 32, nullptr, y.data(), 1.0f, 32));
+  CHECK(y.values()[3] == 2.0f);
+  CHECK(std::isnan(y.values()[4]));
+}
+
 TEST_CASE("pointers are told apart") {
   const FreshMachine fresh;
   const DeviceArray<float> x(4);
