@@ -38,7 +38,6 @@ TEST_CASE("two epochs of LeNet on the GPU land where the CPU does") {
 }
 
 TEST_CASE("two ranks on one GPU land where one rank does") {
-  if (!has_gpu()) return;
   const TempFolder folder;
   write_small_dataset(folder.path(), 200, 100);
   std::vector<tools::Json> last;
