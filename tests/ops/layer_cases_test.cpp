@@ -61,9 +61,13 @@ TEST_CASE("ceil mode drops a last window that would start in the padding") {
                    {22, 26, 29, 62, 66, 69});
     check_channels(ops::max_pool2d(image(5, 5, c, 1, dtype, device), square(2, 2, 1)), {3, 3},
                    {1, 3, 5, 11, 13, 15, 21, 23, 25});
-    // The same windows averaged over what lies inside: all finite.
-    check_channels(ops::avg_pool2d(image(5, 5, c, 1, dtype, device), square(2, 2, 1)), {3, 3},
+    // The same windows averaged over what lies inside, and with padding counted, as PyTorch does: all finite.
+    Pool2dParams inside = square(2, 2, 1);
+    inside.count_include_pad = false;
+    check_channels(ops::avg_pool2d(image(5, 5, c, 1, dtype, device), inside), {3, 3},
                    {1, 2.5, 4.5, 8.5, 10, 12, 18.5, 20, 22});
+    check_channels(ops::avg_pool2d(image(5, 5, c, 1, dtype, device), square(2, 2, 1)), {3, 3},
+                   {0.25, 1.25, 2.25, 4.25, 10, 12, 9.25, 20, 22});
   });
 }
 

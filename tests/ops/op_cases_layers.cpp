@@ -160,6 +160,7 @@ void add_pooling(std::vector<OpCase>& rows) {
        {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .padding_h = 1, .padding_w = 1}},
       {"oblong ceil", {1, 5, 7, 2}, {1, 3, 3, 2}, {.kernel_h = 2, .kernel_w = 3, .stride_w = 3, .ceil_mode = true}},
       {"padding counted", {1, 4, 4, 2}, {1, 3, 3, 2}, {.padding_h = 1, .padding_w = 1, .count_include_pad = true}},
+      {"padding not counted", {1, 4, 4, 2}, {1, 3, 3, 2}, {.padding_h = 1, .padding_w = 1, .count_include_pad = false}},
   };
   for (const Row& row : pools) {
     const Pool2dParams p = row.params;
