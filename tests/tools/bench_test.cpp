@@ -108,7 +108,15 @@ TEST_CASE("calls are timed warm and cold, and numbers above the limit are a warn
   // A device that can move a byte a second.
   const Limits slow{.bytes_per_second = 1, .flops_per_second = 1, .cache_nbytes = 1e6, .measured = false};
   Runner runner(backend_for(Device::cpu()), {.repeats = 3}, slow);
-  const std::vector<OpResult> results = {runner.run(work("linear_forward", "n=4 in=8 out=8"))};
+  const auto has_several_calls = [](const KernelResult& kernel) {
+    return kernel.warm.has_value() && kernel.warm->timing.calls > 1;
+  };
+  std::vector<OpResult> results;
+  // A machine that is busy elsewhere can make one call look long enough.
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    results = {runner.run(work("linear_forward", "n=4 in=8 out=8"))};
+    if (std::all_of(results[0].kernels.begin(), results[0].kernels.end(), has_several_calls)) break;
+  }
   for (const KernelResult& kernel : results[0].kernels) {
     REQUIRE(kernel.warm.has_value());
     REQUIRE(kernel.cold.has_value());
