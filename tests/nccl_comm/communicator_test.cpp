@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <thread>
 
@@ -142,26 +143,24 @@ TEST_CASE("broadcast and all_gather move every dtype") {
 }
 
 TEST_CASE("a sum that is not exact has the same bits on every rank and in every run") {
+  constexpr int kRanks = 4, kRuns = 3;
   for (const Device device : testing::test_devices()) {
-    std::vector<float> first;
-    for (int run = 0; run < 3; ++run) {
-      constexpr int kRanks = 4;
-      std::vector<std::vector<float>> sums(kRanks);
+    std::vector<std::vector<float>> sums(kRuns * kRanks);
+    for (int run = 0; run < kRuns; ++run) {
       comm::run_rank_threads(kRanks, kPatient, [&](Communicator& c) {
         std::vector<float> values;
         for (int i = 0; i < 5000; ++i) values.push_back(std::sin(static_cast<float>(i * (c.rank() + 1))));
         Tensor x = Tensor::from_values(values, {5000}, device);
         c.all_reduce(x, ReduceOp::sum);
-        sums[static_cast<std::size_t>(c.rank())] = x.to_vector<float>();
+        sums[static_cast<std::size_t>(run * kRanks + c.rank())] = x.to_vector<float>();
       });
-      if (run == 0) first = sums[0];
-      for (const auto& of_rank : sums) CHECK(of_rank == first);
     }
+    for (const std::vector<float>& other : sums) CHECK(other == sums.front());
     // In rank order.
     for (const int i : {0, 17, 4999}) {
       float sum = 0;
-      for (int r = 0; r < 4; ++r) sum += std::sin(static_cast<float>(i * (r + 1)));
-      CHECK(first[static_cast<std::size_t>(i)] == sum);
+      for (int r = 0; r < kRanks; ++r) sum += std::sin(static_cast<float>(i * (r + 1)));
+      CHECK(sums.front()[static_cast<std::size_t>(i)] == sum);
     }
   }
 }
