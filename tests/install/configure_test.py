@@ -62,7 +62,7 @@ class ConfigureTest(ConfigureCase):
         if not os.path.exists(os.path.join(root, "include", "cudnn.h")):
             self.skipTest("cuDNN is missing")
         self.expect_error(["-Dcuda=enabled", "-Dgpu_arch=native", f"-Dtoolkit_root={root}", "-Ddefault_library=shared"],
-                          "option gpu_arch is native, but nvcc finds no GPU on this machine")
+                          "option gpu_arch is native, but neither nvidia-smi nor nvcc finds a GPU on this machine")
 
     def test_a_missing_required_library_is_an_error_with_its_package(self):
         self.hide("nlohmann_json")
