@@ -41,14 +41,18 @@ void check_same_curve(const std::string& run, const std::string& wanted) {
 
 TEST_CASE("ranks train what one rank trains, whatever the number of images") {
   // 97 images: the shares and the last batch are ragged; batches of 2: some ranks have none.
-  for (const auto& [images, batch_size] : {std::pair<int, const char*>{97, "16"}, {97, "200"}, {11, "2"}}) {
+  struct Row {
+    int images;
+    const char* batch_size;
+  };
+  for (const Row& row : {Row{97, "16"}, Row{97, "200"}, Row{11, "2"}}) {
     const TempFolder folder;
-    write_small_dataset(folder.path(), images, 101);
+    write_small_dataset(folder.path(), row.images, 101);
     const auto train = [&](const std::string& ranks) {
       const std::string run = folder / ("ranks-" + ranks);
-      const ProcessResult result = heddle(small_training(
-          folder.path(), run,
-          {"--ranks", ranks, "--epochs", "3", "--batch-size", batch_size, "--momentum", "0.9", "--augment", "flip"}));
+      const ProcessResult result = heddle(small_training(folder.path(), run,
+                                                         {"--ranks", ranks, "--epochs", "3", "--batch-size",
+                                                          row.batch_size, "--momentum", "0.9", "--augment", "flip"}));
       INFO(result.out << result.err);
       REQUIRE(result.exit_code == 0);
       // Reported once.
@@ -57,7 +61,7 @@ TEST_CASE("ranks train what one rank trains, whatever the number of images") {
     };
     const std::string one = train("1");
     for (const char* const ranks : {"2", "3", "4", "8"}) {
-      CAPTURE(images, batch_size, ranks);
+      CAPTURE(row.images, row.batch_size, ranks);
       check_same_curve(train(ranks), one);
     }
   }
