@@ -1,7 +1,9 @@
 """What the tests of configuring share: a machine whose PATH and pkg-config folder hold links to a few files only."""
+import argparse
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -65,3 +67,15 @@ class ConfigureCase(unittest.TestCase):
         summary = " ".join(output.split("\n  Build\n", 1)[0].split()) + " ".join(output.split("\n  Build\n", 1)[1].split())
         for line in lines:
             self.assertIn(line, summary)
+
+
+def main():
+    """Runs the tests of the calling program with the source folder from its command line; 77 means skipped."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--source", required=True)
+    known, rest = parser.parse_known_args()
+    ConfigureCase.source = known.source
+    if not shutil.which("meson") or not shutil.which("pkg-config"):
+        print("skipped: meson or pkg-config is missing")
+        return 77
+    unittest.main(argv=[sys.argv[0], *rest])

@@ -4,7 +4,6 @@ Meson: a PATH and a pkg-config folder of links, and a compiler that refuses some
 
 usage: configure_test.py --source DIR [unittest arguments]
 """
-import argparse
 import os
 import shutil
 import subprocess
@@ -13,7 +12,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from configure_case import PACKAGES, ConfigureCase  # noqa: E402
+from configure_case import PACKAGES, ConfigureCase, main  # noqa: E402
 
 
 class ConfigureTest(ConfigureCase):
@@ -101,17 +100,6 @@ class ConfigureTest(ConfigureCase):
                 self.expect_error([f"-D{option}=enabled"], f"option {option} is enabled", PACKAGES[library])
                 self.link_package(library)
                 shutil.rmtree(os.path.join(self.work, "build"))
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--source", required=True)
-    known, rest = parser.parse_known_args()
-    ConfigureCase.source = known.source
-    if not shutil.which("meson") or not shutil.which("pkg-config"):
-        print("skipped: meson or pkg-config is missing")
-        return 77
-    unittest.main(argv=[sys.argv[0], *rest])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ version, empty libraries, and a script in the place of nvcc that answers what Me
 
 usage: toolkit_test.py --source DIR [unittest arguments]
 """
-import argparse
 import os
 import shutil
 import subprocess
@@ -13,7 +12,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from configure_case import ConfigureCase  # noqa: E402
+from configure_case import ConfigureCase, main  # noqa: E402
 
 NVCC = """#!/bin/sh
 case "$*" in
@@ -283,17 +282,6 @@ def system_has(*options):
     """Whether the compiler of this machine links a program with these options."""
     return subprocess.run(["c++", "-shared", "-fPIC", "-x", "c++", os.devnull, *options, "-o", os.devnull],
                           stderr=subprocess.DEVNULL, check=False).returncode == 0
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--source", required=True)
-    known, rest = parser.parse_known_args()
-    ConfigureCase.source = known.source
-    if not shutil.which("meson") or not shutil.which("pkg-config"):
-        print("skipped: meson or pkg-config is missing")
-        return 77
-    unittest.main(argv=[sys.argv[0], *rest])
 
 
 if __name__ == "__main__":

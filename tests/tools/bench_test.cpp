@@ -108,23 +108,25 @@ TEST_CASE("calls are timed warm and cold, and numbers above the limit are a warn
   // A device that can move a byte a second.
   const Limits slow{.bytes_per_second = 1, .flops_per_second = 1, .cache_nbytes = 1e6, .measured = false};
   Runner runner(backend_for(Device::cpu()), {.repeats = 3}, slow);
-  const auto has_several_calls = [](const KernelResult& kernel) {
-    return kernel.warm.has_value() && kernel.warm->timing.calls > 1;
-  };
   std::vector<OpResult> results;
-  // A short call is timed several times in a row; on a machine that is busy elsewhere one can look long enough.
-  bool several = false;
-  for (int attempt = 0; attempt < 20 && !several; ++attempt) {
+  // Each kernel's short call is timed several times in a row; on a machine that is busy elsewhere one can look long
+  // enough.
+  std::vector<bool> several;
+  for (int attempt = 0; attempt < 20; ++attempt) {
     results = {runner.run(work("linear_forward", "n=4 in=8 out=8"))};
-    several = std::any_of(results[0].kernels.begin(), results[0].kernels.end(), has_several_calls);
+    several.resize(results[0].kernels.size(), false);
+    for (std::size_t i = 0; i < several.size(); ++i) {
+      const KernelResult& kernel = results[0].kernels[i];
+      if (kernel.warm.has_value() && kernel.warm->timing.calls > 1) several[i] = true;
+    }
+    if (std::find(several.begin(), several.end(), false) == several.end()) break;
   }
-  CHECK(several);
+  CHECK(std::find(several.begin(), several.end(), false) == several.end());
   for (const KernelResult& kernel : results[0].kernels) {
     REQUIRE(kernel.warm.has_value());
     REQUIRE(kernel.cold.has_value());
     const Timing& warm = kernel.warm->timing;
     CHECK(warm.repeats == 3);
-    CHECK(warm.calls >= 1);
     CHECK(warm.min > 0);
     CHECK(warm.min <= warm.median);
     CHECK(warm.median <= warm.max);
