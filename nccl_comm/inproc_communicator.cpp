@@ -7,54 +7,22 @@
 
 #include "engine/backend/backend.h"
 #include "engine/device/device_runtime.h"
-#include "nccl_comm/inproc_reduce.h"
+#include "nccl_comm/exchange.h"
 #include "nccl_comm/meeting.h"
+#include "nccl_comm/reduce_ranks.h"
 
 namespace heddle::comm {
 namespace {
 
-enum class Call : std::uint8_t { all_reduce, broadcast, all_gather, reduce_scatter, barrier };
-
-const char* name_of(Call call) {
-  switch (call) {
-    case Call::all_reduce: return "all_reduce";
-    case Call::broadcast: return "broadcast";
-    case Call::all_gather: return "all_gather";
-    case Call::reduce_scatter: return "reduce_scatter";
-    case Call::barrier: return "barrier";
-  }
-  return "";
-}
-
 // What a rank brings to a call. Two of one rank alternate, so that one can be read while the next is written.
 struct Offer {
-  Call call = Call::barrier;
-  ReduceOp op = ReduceOp::sum;
-  DType dtype = DType::f32;
+  Request request;
   Device device;
-  int root = 0;
-  std::int64_t numel = 0;  // of the input
   const void* input = nullptr;
   void* output = nullptr;
   Event ready;  // on a device: the input is there and the output may be overwritten
   Event done;   // this rank's part of the work
 };
-
-std::string describe(const Offer& offer) {
-  if (offer.call == Call::barrier) return "barrier";
-  std::string text = join_text(name_of(offer.call), " of ", offer.numel, " ", offer.dtype, " on ",
-                               offer.device.is_cpu() ? "the CPU" : "a GPU");
-  if (offer.call == Call::broadcast) text += join_text(" from rank ", offer.root);
-  if (offer.call == Call::all_reduce || offer.call == Call::reduce_scatter) {
-    text += join_text(" (", comm::name_of(offer.op), ")");
-  }
-  return text;
-}
-
-bool agree(const Offer& a, const Offer& b) {
-  return a.call == b.call && a.op == b.op && a.dtype == b.dtype && a.device.type == b.device.type && a.root == b.root &&
-         a.numel == b.numel;
-}
 
 struct Group {
   Group(int world_size, std::chrono::milliseconds timeout)
@@ -77,41 +45,43 @@ class InprocCommunicator final : public Communicator {
  protected:
   void do_all_reduce(Tensor& x, ReduceOp op, std::string_view what) override {
     void* const data = x.mutable_raw_data();
-    exchange({.call = Call::all_reduce,
-              .op = op,
-              .dtype = x.dtype(),
+    exchange({.request = {.call = Call::all_reduce,
+                          .op = op,
+                          .dtype = x.dtype(),
+                          .on_cpu = x.device().is_cpu(),
+                          .numel = x.numel()},
               .device = x.device(),
-              .numel = x.numel(),
               .input = data,
               .output = data},
              what);
   }
   void do_broadcast(Tensor& x, int root, std::string_view what) override {
     void* const data = rank_ == root ? const_cast<void*>(x.raw_data()) : x.mutable_raw_data();
-    exchange({.call = Call::broadcast,
-              .dtype = x.dtype(),
+    exchange({.request = {.call = Call::broadcast,
+                          .dtype = x.dtype(),
+                          .on_cpu = x.device().is_cpu(),
+                          .root = root,
+                          .numel = x.numel()},
               .device = x.device(),
-              .root = root,
-              .numel = x.numel(),
               .input = data,
               .output = data},
              what);
   }
   void do_all_gather(const Tensor& x, Tensor& y, std::string_view what) override {
-    exchange({.call = Call::all_gather,
-              .dtype = x.dtype(),
-              .device = x.device(),
-              .numel = x.numel(),
-              .input = x.raw_data(),
-              .output = y.mutable_raw_data()},
-             what);
+    exchange(
+        {.request = {.call = Call::all_gather, .dtype = x.dtype(), .on_cpu = x.device().is_cpu(), .numel = x.numel()},
+         .device = x.device(),
+         .input = x.raw_data(),
+         .output = y.mutable_raw_data()},
+        what);
   }
   void do_reduce_scatter(const Tensor& x, Tensor& y, ReduceOp op, std::string_view what) override {
-    exchange({.call = Call::reduce_scatter,
-              .op = op,
-              .dtype = x.dtype(),
+    exchange({.request = {.call = Call::reduce_scatter,
+                          .op = op,
+                          .dtype = x.dtype(),
+                          .on_cpu = x.device().is_cpu(),
+                          .numel = x.numel()},
               .device = x.device(),
-              .numel = x.numel(),
               .input = x.raw_data(),
               .output = y.mutable_raw_data()},
              what);
@@ -123,17 +93,15 @@ class InprocCommunicator final : public Communicator {
 
   void exchange(Offer offer, std::string_view what) {
     turn_ ^= 1U;
-    const bool on_device = offer.call != Call::barrier && !offer.device.is_cpu();
+    const bool on_device = offer.request.call != Call::barrier && !offer.device.is_cpu();
     const Stream stream = on_device ? current_stream(offer.device) : Stream{};
     if (on_device) offer.ready = runtime_for(offer.device).record(stream);
     Offer& own = group_->offers[static_cast<std::size_t>(rank_)][turn_];
     own = std::move(offer);
-    const auto purpose = [&own, &what] {
-      return what.empty() ? describe(own) : join_text(describe(own), " (", what, ")");
-    };
+    const auto purpose = [&own, &what] { return describe(own.request, what); };
     group_->meeting.come_together(rank_, purpose);
     // From here to part() the others read this rank's memory: it may not be left, whatever happens.
-    std::string problem = find_disagreement();
+    std::string problem = find_disagreement(requests());
     if (problem.empty()) {
       try {
         if (on_device) {
@@ -154,38 +122,25 @@ class InprocCommunicator final : public Communicator {
     }
   }
 
-  // Both sides of the first difference from rank 0, the same text on all ranks; empty if all ranks offer the same.
-  std::string find_disagreement() const {
-    for (int r = 1; r < world_size(); ++r) {
-      if (!agree(offer_of(0), offer_of(r))) {
-        return join_text("the ranks disagree: rank 0 calls ", describe(offer_of(0)), ", rank ", r, " calls ",
-                         describe(offer_of(r)));
-      }
-    }
-    return {};
-  }
-
-  // Part `rank` of n elements cut into one part a rank: whole lines of the cache, so that ranks do not disturb each
-  // other.
-  static std::int64_t part_begin(std::int64_t n, int rank, int ranks) {
-    constexpr std::int64_t kLine = 64;
-    const std::int64_t lines = (n + kLine - 1) / kLine;
-    return std::min(n, lines * rank / ranks * kLine);
+  std::vector<Request> requests() const {
+    std::vector<Request> by_rank;
+    for (int r = 0; r < world_size(); ++r) by_rank.push_back(offer_of(r).request);
+    return by_rank;
   }
 
   void move_on_cpu(const Offer& own) {
     const int ranks = world_size();
-    const std::size_t size = size_of(own.dtype);
-    switch (own.call) {
+    const std::size_t size = size_of(own.request.dtype);
+    switch (own.request.call) {
       case Call::barrier: return;
       case Call::broadcast:
-        if (rank_ != own.root) {
-          std::memcpy(own.output, offer_of(own.root).input, static_cast<std::size_t>(own.numel) * size);
+        if (rank_ != own.request.root) {
+          std::memcpy(own.output, offer_of(own.request.root).input, static_cast<std::size_t>(own.request.numel) * size);
         }
         return;
       case Call::all_gather:
         for (int r = 0; r < ranks; ++r) {
-          const std::size_t nbytes = static_cast<std::size_t>(own.numel) * size;
+          const std::size_t nbytes = static_cast<std::size_t>(own.request.numel) * size;
           std::memcpy(static_cast<std::byte*>(own.output) + static_cast<std::size_t>(r) * nbytes, offer_of(r).input,
                       nbytes);
         }
@@ -196,14 +151,15 @@ class InprocCommunicator final : public Communicator {
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
     for (int r = 0; r < ranks; ++r) inputs.push_back(offer_of(r).input);
-    if (own.call == Call::all_reduce) {
+    if (own.request.call == Call::all_reduce) {
       for (int r = 0; r < ranks; ++r) outputs.push_back(offer_of(r).output);
-      const std::int64_t begin = part_begin(own.numel, rank_, ranks);
-      reduce_ranks(own.dtype, own.op, inputs, begin, part_begin(own.numel, rank_ + 1, ranks), outputs, begin);
+      const std::int64_t begin = part_begin(own.request.numel, rank_, ranks);
+      reduce_ranks(own.request.dtype, own.request.op, inputs, begin, part_begin(own.request.numel, rank_ + 1, ranks),
+                   outputs, begin);
     } else {
       outputs.push_back(own.output);
-      const std::int64_t n = own.numel / ranks;
-      reduce_ranks(own.dtype, own.op, inputs, n * rank_, n * (rank_ + 1), outputs, 0);
+      const std::int64_t n = own.request.numel / ranks;
+      reduce_ranks(own.request.dtype, own.request.op, inputs, n * rank_, n * (rank_ + 1), outputs, 0);
     }
   }
 
@@ -211,7 +167,7 @@ class InprocCommunicator final : public Communicator {
   Event move_on_device(const Offer& own, Stream stream) {
     DeviceRuntime& runtime = runtime_for(own.device);
     const int ranks = world_size();
-    const std::size_t size = size_of(own.dtype);
+    const std::size_t size = size_of(own.request.dtype);
     for (int r = 0; r < ranks; ++r) {
       if (r != rank_) runtime.wait(stream, offer_of(r).ready);
     }
@@ -221,17 +177,17 @@ class InprocCommunicator final : public Communicator {
                          static_cast<const std::byte*>(offer_of(r).input) + static_cast<std::size_t>(from) * size,
                          offer_of(r).device, static_cast<std::size_t>(n) * size, stream);
     };
-    switch (own.call) {
+    switch (own.request.call) {
       case Call::barrier: break;
       case Call::broadcast:
-        if (rank_ != own.root) copy_in(own.output, 0, own.root, 0, own.numel);
+        if (rank_ != own.request.root) copy_in(own.output, 0, own.request.root, 0, own.request.numel);
         break;
       case Call::all_gather:
-        for (int r = 0; r < ranks; ++r) copy_in(own.output, r * own.numel, r, 0, own.numel);
+        for (int r = 0; r < ranks; ++r) copy_in(own.output, r * own.request.numel, r, 0, own.request.numel);
         break;
       case Call::all_reduce: {
-        const std::int64_t begin = part_begin(own.numel, rank_, ranks);
-        const std::int64_t n = part_begin(own.numel, rank_ + 1, ranks) - begin;
+        const std::int64_t begin = part_begin(own.request.numel, rank_, ranks);
+        const std::int64_t n = part_begin(own.request.numel, rank_ + 1, ranks) - begin;
         if (n == 0) break;
         const Tensor total = reduce_on_device(own, begin, n, copy_in);
         for (int r = 0; r < ranks; ++r) {
@@ -242,7 +198,7 @@ class InprocCommunicator final : public Communicator {
         break;
       }
       case Call::reduce_scatter: {
-        const std::int64_t n = own.numel / ranks;
+        const std::int64_t n = own.request.numel / ranks;
         const Tensor total = reduce_on_device(own, n * rank_, n, copy_in);
         runtime.copy_async(own.output, own.device, total.raw_data(), own.device, static_cast<std::size_t>(n) * size,
                            stream);
@@ -256,14 +212,15 @@ class InprocCommunicator final : public Communicator {
   template <class CopyIn>
   Tensor reduce_on_device(const Offer& own, std::int64_t begin, std::int64_t n, const CopyIn& copy_in) {
     Backend& backend = backend_for(own.device);
-    const DType wide = own.dtype == DType::bf16 ? DType::f32 : own.dtype;
+    const DType wide = own.request.dtype == DType::bf16 ? DType::f32 : own.request.dtype;
     Tensor total = Tensor::empty({n}, wide, own.device), next = Tensor::empty({n}, wide, own.device);
-    Tensor narrow = own.dtype == wide ? Tensor() : Tensor::empty({n}, own.dtype, own.device);
+    Tensor narrow = own.request.dtype == wide ? Tensor() : Tensor::empty({n}, own.request.dtype, own.device);
     for (int r = 0; r < world_size(); ++r) {
       Tensor& target = r == 0 ? total : next;
       copy_in(narrow.defined() ? narrow.mutable_raw_data() : target.mutable_raw_data(), 0, r, begin, n);
       if (narrow.defined()) backend.cast(narrow, target);
-      if (r > 0) backend.binary(own.op == ReduceOp::sum ? BinaryOp::add : BinaryOp::maximum, total, next, total);
+      if (r > 0)
+        backend.binary(own.request.op == ReduceOp::sum ? BinaryOp::add : BinaryOp::maximum, total, next, total);
     }
     if (!narrow.defined()) return total;
     backend.cast(total, narrow);

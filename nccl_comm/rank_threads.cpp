@@ -1,8 +1,5 @@
 #include "nccl_comm/rank_threads.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -13,32 +10,17 @@
 #include <vector>
 
 #include "engine/core/parallel.h"
+#include "nccl_comm/blocked_signals.h"
 #include "nccl_comm/inproc_communicator.h"
 
 namespace heddle::comm {
-namespace {
-
-// Threads started while it lives take no signals.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &previous_);
-  }
-  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t previous_;
-};
-
-}  // namespace
-
 void run_rank_threads(int world_size, const CommunicatorOptions& options,
                       const std::function<void(Communicator&)>& body) {
-  std::vector<std::unique_ptr<Communicator>> ends = make_inproc_group(world_size, options);
+  run_rank_threads(make_inproc_group(world_size, options), body);
+}
+
+void run_rank_threads(std::vector<std::unique_ptr<Communicator>> ends, const std::function<void(Communicator&)>& body) {
+  const auto world_size = static_cast<int>(ends.size());
   const int threads_each = std::max(1, num_threads() / world_size);
   std::mutex mutex;
   std::exception_ptr first;  // guarded by mutex

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <vector>
 
 #include "engine/comm/communicator.h"
 
@@ -13,5 +15,7 @@ namespace heddle::comm {
 // world_size >= 1.
 void run_rank_threads(int world_size, const CommunicatorOptions& options,
                       const std::function<void(Communicator&)>& body);
+// The same for the ends of a group that exists, by rank: at least one.
+void run_rank_threads(std::vector<std::unique_ptr<Communicator>> ends, const std::function<void(Communicator&)>& body);
 
 }  // namespace heddle::comm

@@ -10,11 +10,10 @@
 #include <thread>
 
 #include "engine/core/parallel.h"
-#include "nccl_comm/inproc_communicator.h"
+#include "tests/nccl_comm/groups.h"
 #include "tests/nccl_comm/rank_results.h"
 #include "tests/support/catch.h"
 #include "tests/support/contains.h"
-#include "tests/support/devices.h"
 #include "tests/support/temp_folder.h"
 
 using namespace heddle;
@@ -26,22 +25,27 @@ using heddle::test::message_of;
 namespace {
 
 using testing::comm_errors;
+using testing::group_kinds;
+using testing::GroupKind;
 using testing::RankResults;
+using testing::run_group;
 
 constexpr comm::CommunicatorOptions kPatient{.timeout = std::chrono::seconds(60)};
 constexpr comm::CommunicatorOptions kHasty{.timeout = std::chrono::milliseconds(100)};
 
-// Runs body on every rank, once for each device and number of ranks; body returns what is wrong, empty if nothing.
+// Runs body on every rank, once for each kind of group, device and number of ranks; body returns what is wrong, empty
+// if nothing.
 template <class Body>
 void on_all_groups(const Body& body) {
-  for (const Device device : testing::test_devices()) {
-    for (const int world_size : {1, 2, 3, 4, 8}) {
-      CAPTURE(device.to_string(), world_size);
-      RankResults problems(world_size);
-      comm::run_rank_threads(world_size, kPatient, [&](Communicator& communicator) {
-        problems.add(communicator.rank(), body(communicator, device));
-      });
-      for (const std::string& problem : problems.texts()) CHECK(problem == "");
+  for (const GroupKind& kind : group_kinds()) {
+    for (const Device device : kind.devices) {
+      for (const int world_size : {1, 2, 3, 4, 8}) {
+        CAPTURE(kind.name, device.to_string(), world_size);
+        RankResults problems(world_size);
+        run_group(kind, world_size, kPatient,
+                  [&](Communicator& communicator) { problems.add(communicator.rank(), body(communicator, device)); });
+        for (const std::string& problem : problems.texts()) CHECK(problem == "");
+      }
     }
   }
 }
@@ -143,210 +147,244 @@ TEST_CASE("broadcast and all_gather move every dtype") {
 }
 
 TEST_CASE("a sum that is not exact has the same bits on every rank and in every run") {
-  constexpr int kRanks = 4, kRuns = 3;
-  for (const Device device : testing::test_devices()) {
-    std::vector<std::vector<float>> sums(kRuns * kRanks);
-    for (int run = 0; run < kRuns; ++run) {
-      comm::run_rank_threads(kRanks, kPatient, [&](Communicator& c) {
-        std::vector<float> values;
-        for (int i = 0; i < 5000; ++i) values.push_back(std::sin(static_cast<float>(i * (c.rank() + 1))));
-        Tensor x = Tensor::from_values(values, {5000}, device);
-        c.all_reduce(x, ReduceOp::sum);
-        sums[static_cast<std::size_t>(run * kRanks + c.rank())] = x.to_vector<float>();
-      });
-    }
-    for (const std::vector<float>& other : sums) CHECK(other == sums.front());
-    // In rank order.
-    for (const int i : {0, 17, 4999}) {
-      float sum = 0;
-      for (int r = 0; r < kRanks; ++r) sum += std::sin(static_cast<float>(i * (r + 1)));
-      CHECK(sums.front()[static_cast<std::size_t>(i)] == sum);
+  for (const GroupKind& kind : group_kinds()) {
+    CAPTURE(kind.name);
+    constexpr int kRanks = 4, kRuns = 3;
+    for (const Device device : kind.devices) {
+      std::vector<std::vector<float>> sums(kRuns * kRanks);
+      for (int run = 0; run < kRuns; ++run) {
+        run_group(kind, kRanks, kPatient, [&](Communicator& c) {
+          std::vector<float> values;
+          for (int i = 0; i < 5000; ++i) values.push_back(std::sin(static_cast<float>(i * (c.rank() + 1))));
+          Tensor x = Tensor::from_values(values, {5000}, device);
+          c.all_reduce(x, ReduceOp::sum);
+          sums[static_cast<std::size_t>(run * kRanks + c.rank())] = x.to_vector<float>();
+        });
+      }
+      for (const std::vector<float>& other : sums) CHECK(other == sums.front());
+      // In rank order.
+      for (const int i : {0, 17, 4999}) {
+        float sum = 0;
+        for (int r = 0; r < kRanks; ++r) sum += std::sin(static_cast<float>(i * (r + 1)));
+        CHECK(sums.front()[static_cast<std::size_t>(i)] == sum);
+      }
     }
   }
 }
 
 TEST_CASE("bf16 is added in f32 and rounded once") {
-  for (const Device device : testing::test_devices()) {
-    std::vector<float> result(2);
-    comm::run_rank_threads(4, kPatient, [&](Communicator& c) {
-      // 256 + 1 + 1 + 1: each 1 alone would be lost in bf16 (8 bits), their sum rounds to 260.
-      const std::vector<bfloat16> values(2, bfloat16(c.rank() == 0 ? 256.f : 1.f));
-      Tensor x = Tensor::from_values(values, {2}, device);
-      c.all_reduce(x, ReduceOp::sum);
-      if (c.rank() == 2) result = {static_cast<float>(x.to_vector<bfloat16>()[0]), 0.f};
-    });
-    CHECK(result[0] == 260.f);
+  for (const GroupKind& kind : group_kinds()) {
+    CAPTURE(kind.name);
+    for (const Device device : kind.devices) {
+      std::vector<float> result(2);
+      run_group(kind, 4, kPatient, [&](Communicator& c) {
+        // 256 + 1 + 1 + 1: each 1 alone would be lost in bf16 (8 bits), their sum rounds to 260.
+        const std::vector<bfloat16> values(2, bfloat16(c.rank() == 0 ? 256.f : 1.f));
+        Tensor x = Tensor::from_values(values, {2}, device);
+        c.all_reduce(x, ReduceOp::sum);
+        if (c.rank() == 2) result = {static_cast<float>(x.to_vector<bfloat16>()[0]), 0.f};
+      });
+      CHECK(result[0] == 260.f);
+    }
   }
 }
 
 TEST_CASE("NaN and infinity pass through reductions") {
-  for (const Device device : testing::test_devices()) {
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
-      for (int with_nan = 0; with_nan < 3; ++with_nan) {
-        std::vector<float> result;
-        comm::run_rank_threads(3, kPatient, [&](Communicator& c) {
-          const bool here = c.rank() == with_nan;
-          const std::vector<float> values{here ? std::nanf("") : 1.f,
-                                          here ? std::numeric_limits<float>::infinity() : 1.f};
-          Tensor x = Tensor::from_values(values, {2}, device);
-          c.all_reduce(x, op);
-          if (c.rank() == 1) result = x.to_vector<float>();
-        });
-        CHECK(std::isnan(result[0]));
-        CHECK(std::isinf(result[1]));
+  for (const GroupKind& kind : group_kinds()) {
+    CAPTURE(kind.name);
+    for (const Device device : kind.devices) {
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+        for (int with_nan = 0; with_nan < 3; ++with_nan) {
+          std::vector<float> result;
+          run_group(kind, 3, kPatient, [&](Communicator& c) {
+            const bool here = c.rank() == with_nan;
+            const std::vector<float> values{here ? std::nanf("") : 1.f,
+                                            here ? std::numeric_limits<float>::infinity() : 1.f};
+            Tensor x = Tensor::from_values(values, {2}, device);
+            c.all_reduce(x, op);
+            if (c.rank() == 1) result = x.to_vector<float>();
+          });
+          CHECK(std::isnan(result[0]));
+          CHECK(std::isinf(result[1]));
+        }
       }
     }
   }
 }
 
 TEST_CASE("no rank passes a barrier before the last has come") {
-  std::atomic<int> arrived{0};
-  RankResults problems(4);
-  comm::run_rank_threads(4, kPatient, [&](Communicator& c) {
-    for (int round = 1; round <= 50; ++round) {
-      ++arrived;
-      c.barrier();
-      if (arrived < 4 * round) problems.add(c.rank(), "passed too early; ");
-      c.barrier();
-    }
-  });
-  for (const std::string& problem : problems.texts()) CHECK(problem == "");
+  for (const GroupKind& kind : group_kinds()) {
+    CAPTURE(kind.name);
+    std::atomic<int> arrived{0};
+    RankResults problems(4);
+    run_group(kind, 4, kPatient, [&](Communicator& c) {
+      for (int round = 1; round <= 50; ++round) {
+        ++arrived;
+        c.barrier();
+        if (arrived < 4 * round) problems.add(c.rank(), "passed too early; ");
+        c.barrier();
+      }
+    });
+    for (const std::string& problem : problems.texts()) CHECK(problem == "");
+  }
 }
 
 TEST_CASE("thousands of exchanges in a row keep the ranks apart from each other") {
-  RankResults problems(3);
-  comm::run_rank_threads(3, kPatient, [&](Communicator& c) {
-    for (std::int64_t i = 0; i < 3000; ++i) {
-      Tensor x = Tensor::from_values(std::vector<std::int64_t>{i + c.rank()}, {1});
-      c.all_reduce(x, ReduceOp::sum);
-      if (x.item() != static_cast<double>(3 * i + 3)) problems.add(c.rank(), join_text("exchange ", i, "; "));
-    }
-  });
-  for (const std::string& problem : problems.texts()) CHECK(problem == "");
+  for (const GroupKind& kind : group_kinds()) {
+    CAPTURE(kind.name);
+    RankResults problems(3);
+    run_group(kind, 3, kPatient, [&](Communicator& c) {
+      for (std::int64_t i = 0; i < 3000; ++i) {
+        Tensor x = Tensor::from_values(std::vector<std::int64_t>{i + c.rank()}, {1});
+        c.all_reduce(x, ReduceOp::sum);
+        if (x.item() != static_cast<double>(3 * i + 3)) problems.add(c.rank(), join_text("exchange ", i, "; "));
+      }
+    });
+    for (const std::string& problem : problems.texts()) CHECK(problem == "");
+  }
 }
 
 TEST_CASE("tensors that do not fit are refused before anything is exchanged") {
-  auto group = comm::make_inproc_group(1);
-  Communicator& c = *group[0];
-  Tensor undefined, bytes = Tensor::zeros({4}, DType::u8), x = Tensor::zeros({4}), y = Tensor::zeros({3});
-  CHECK_THROWS_AS(c.all_reduce(undefined, ReduceOp::sum), InvalidArgument);
-  CHECK(contains(message_of<Error>([&] { c.all_reduce(bytes, ReduceOp::sum); }), "u8"));
-  CHECK(contains(message_of<Error>([&] { c.broadcast(x, 1); }), "root is rank 1 of 1"));
-  CHECK(contains(message_of<Error>([&] { c.broadcast(x, -1); }), "root is rank -1"));
-  CHECK(contains(message_of<Error>([&] { c.all_gather(x, y); }), "(3)"));
-  CHECK(contains(message_of<Error>([&] { c.reduce_scatter(x, y, ReduceOp::sum); }), "(4)"));
-  Tensor part = x.narrow(0, 4);
-  CHECK(contains(message_of<Error>([&] { c.all_gather(part, x); }), "overlap"));
-  CHECK_THROWS_AS(comm::make_inproc_group(0), InvalidArgument);
-  CHECK_THROWS_AS(comm::make_inproc_group(2, {.timeout = std::chrono::milliseconds(0)}), InvalidArgument);
+  for (const GroupKind& kind : group_kinds()) {
+    CAPTURE(kind.name);
+    auto group = kind.make(1, kPatient);
+    Communicator& c = *group[0];
+    Tensor undefined, bytes = Tensor::zeros({4}, DType::u8), x = Tensor::zeros({4}), y = Tensor::zeros({3});
+    CHECK_THROWS_AS(c.all_reduce(undefined, ReduceOp::sum), InvalidArgument);
+    CHECK(contains(message_of<Error>([&] { c.all_reduce(bytes, ReduceOp::sum); }), "u8"));
+    CHECK(contains(message_of<Error>([&] { c.broadcast(x, 1); }), "root is rank 1 of 1"));
+    CHECK(contains(message_of<Error>([&] { c.broadcast(x, -1); }), "root is rank -1"));
+    CHECK(contains(message_of<Error>([&] { c.all_gather(x, y); }), "(3)"));
+    CHECK(contains(message_of<Error>([&] { c.reduce_scatter(x, y, ReduceOp::sum); }), "(4)"));
+    Tensor part = x.narrow(0, 4);
+    CHECK(contains(message_of<Error>([&] { c.all_gather(part, x); }), "overlap"));
+    CHECK_THROWS_AS(kind.make(0, kPatient), InvalidArgument);
+    CHECK_THROWS_AS(kind.make(2, {.timeout = std::chrono::milliseconds(0)}), InvalidArgument);
+  }
 }
 
 TEST_CASE("ranks that disagree are told both sides, all of them") {
-  const auto disagree = [](const std::function<void(Communicator&)>& body, const std::vector<std::string>& both) {
-    for (const std::string& error : comm_errors(3, kPatient, body)) {
-      for (const std::string& part : both) CHECK(contains(error, part));
-    }
-  };
-  disagree(
-      [](Communicator& c) {
-        Tensor x = Tensor::zeros({c.rank() == 2 ? 409'598 : 409'600});
-        c.all_reduce(x, ReduceOp::sum);
-      },
-      {"rank 0", "409600 f32", "rank 2", "409598 f32"});
-  disagree(
-      [](Communicator& c) {
-        Tensor x = Tensor::zeros({8}, c.rank() == 1 ? DType::bf16 : DType::f32);
-        c.all_reduce(x, ReduceOp::sum);
-      },
-      {"f32", "rank 1", "bf16"});
-  disagree(
-      [](Communicator& c) {
-        Tensor x = Tensor::zeros({8});
-        c.all_reduce(x, c.rank() == 1 ? ReduceOp::max : ReduceOp::sum);
-      },
-      {"(sum)", "rank 1", "(max)"});
-  disagree(
-      [](Communicator& c) {
-        Tensor x = Tensor::zeros({8});
-        if (c.rank() == 1) {
-          c.barrier();
-        } else {
-          c.broadcast(x, 0);
-        }
-      },
-      {"broadcast of 8 f32", "rank 1", "barrier"});
-  disagree(
-      [](Communicator& c) {
-        Tensor x = Tensor::zeros({8});
-        c.broadcast(x, c.rank() == 1 ? 1 : 0);
-      },
-      {"from rank 0", "from rank 1"});
+  for (const GroupKind& kind : group_kinds()) {
+    CAPTURE(kind.name);
+    const auto disagree = [&kind](const std::function<void(Communicator&)>& body,
+                                  const std::vector<std::string>& both) {
+      for (const std::string& error : comm_errors(kind, 3, kPatient, body)) {
+        for (const std::string& part : both) CHECK(contains(error, part));
+      }
+    };
+    disagree(
+        [](Communicator& c) {
+          Tensor x = Tensor::zeros({c.rank() == 2 ? 409'598 : 409'600});
+          c.all_reduce(x, ReduceOp::sum);
+        },
+        {"rank 0", "409600 f32", "rank 2", "409598 f32"});
+    disagree(
+        [](Communicator& c) {
+          Tensor x = Tensor::zeros({8}, c.rank() == 1 ? DType::bf16 : DType::f32);
+          c.all_reduce(x, ReduceOp::sum);
+        },
+        {"f32", "rank 1", "bf16"});
+    disagree(
+        [](Communicator& c) {
+          Tensor x = Tensor::zeros({8});
+          c.all_reduce(x, c.rank() == 1 ? ReduceOp::max : ReduceOp::sum);
+        },
+        {"(sum)", "rank 1", "(max)"});
+    disagree(
+        [](Communicator& c) {
+          Tensor x = Tensor::zeros({8});
+          if (c.rank() == 1) {
+            c.barrier();
+          } else {
+            c.broadcast(x, 0);
+          }
+        },
+        {"broadcast of 8 f32", "rank 1", "barrier"});
+    disagree(
+        [](Communicator& c) {
+          Tensor x = Tensor::zeros({8});
+          c.broadcast(x, c.rank() == 1 ? 1 : 0);
+        },
+        {"from rank 0", "from rank 1"});
+  }
 }
 
 TEST_CASE("a disagreement changes nobody's tensor, and ends the group") {
-  RankResults results(2);
-  comm::run_rank_threads(2, kPatient, [&](Communicator& c) {
-    Tensor x = Tensor::full({c.rank() + 1}, 5);
-    try {
-      c.all_reduce(x, ReduceOp::sum);
-    } catch (const CommError&) {
-      results.add(c.rank(), join_text(x.to_vector<float>()[0], " "));
-    }
-    try {
-      c.barrier();
-    } catch (const CommError& error) {
-      results.add(c.rank(), error.what());
-    }
-  });
-  for (const std::string& text : results.texts()) CHECK(contains(text, "5 the ranks disagree"));
+  for (const GroupKind& kind : group_kinds()) {
+    CAPTURE(kind.name);
+    RankResults results(2);
+    run_group(kind, 2, kPatient, [&](Communicator& c) {
+      Tensor x = Tensor::full({c.rank() + 1}, 5);
+      try {
+        c.all_reduce(x, ReduceOp::sum);
+      } catch (const CommError&) {
+        results.add(c.rank(), join_text(x.to_vector<float>()[0], " "));
+      }
+      try {
+        c.barrier();
+      } catch (const CommError& error) {
+        results.add(c.rank(), error.what());
+      }
+    });
+    for (const std::string& text : results.texts()) CHECK(contains(text, "5 the ranks disagree"));
+  }
 }
 
 TEST_CASE("a rank that is late is named when the deadline passes") {
-  const auto begin = std::chrono::steady_clock::now();
-  const auto errors = comm_errors(3, kHasty, [](Communicator& c) {
-    if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
-    Tensor x = Tensor::zeros({7});
-    c.all_reduce(x, ReduceOp::sum, "bucket 4");
-  });
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
-  for (const std::string& error : errors) {
-    CHECK(contains(error, "all_reduce of 7 f32"));
-    CHECK(contains(error, "bucket 4"));
-    CHECK(contains(error, "rank 1 of 3 did not come within 0.1 s"));
+  for (const GroupKind& kind : group_kinds()) {
+    CAPTURE(kind.name);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto errors = comm_errors(kind, 3, kHasty, [](Communicator& c) {
+      if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      Tensor x = Tensor::zeros({7});
+      c.all_reduce(x, ReduceOp::sum, "bucket 4");
+    });
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+    for (const std::string& error : errors) {
+      CHECK(contains(error, "all_reduce of 7 f32"));
+      CHECK(contains(error, "bucket 4"));
+      CHECK(contains(error, "rank 1 of 3 did not come within 0.1 s"));
+    }
   }
 }
 
 TEST_CASE("a rank that has left is not waited for") {
-  const auto begin = std::chrono::steady_clock::now();
-  const auto errors = comm_errors(3, kPatient, [](Communicator& c) {
-    c.barrier();
-    if (c.rank() != 2) c.barrier();
-  });
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
-  CHECK(contains(errors[0], "rank 2 of 3 has left"));
-  CHECK(contains(errors[1], "rank 2 of 3 has left"));
-  CHECK(errors[2] == "");
+  for (const GroupKind& kind : group_kinds()) {
+    CAPTURE(kind.name);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto errors = comm_errors(kind, 3, kPatient, [](Communicator& c) {
+      c.barrier();
+      if (c.rank() != 2) c.barrier();
+    });
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
+    CHECK(contains(errors[0], "rank 2 of 3 has left"));
+    CHECK(contains(errors[1], "rank 2 of 3 has left"));
+    CHECK(errors[2] == "");
+  }
 }
 
 TEST_CASE("what a rank throws ends the others and reaches the caller") {
-  std::atomic<int> told{0};
-  const auto run = [&] {
-    comm::run_rank_threads(4, kPatient, [&](Communicator& c) {
-      c.barrier();
-      if (c.rank() == 3) throw IoError("/data/images", "cannot be read");
-      try {
-        c.barrier("step 5");
-      } catch (const CommError& error) {
-        if (std::string(error.what()).find("rank 3 of 4 has failed: /data/images: cannot be read") !=
-            std::string::npos) {
-          ++told;
+  for (const GroupKind& kind : group_kinds()) {
+    CAPTURE(kind.name);
+    std::atomic<int> told{0};
+    const auto run = [&] {
+      run_group(kind, 4, kPatient, [&](Communicator& c) {
+        c.barrier();
+        if (c.rank() == 3) throw IoError("/data/images", "cannot be read");
+        try {
+          c.barrier("step 5");
+        } catch (const CommError& error) {
+          if (std::string(error.what()).find("rank 3 of 4 has failed: /data/images: cannot be read") !=
+              std::string::npos) {
+            ++told;
+          }
+          throw;
         }
-        throw;
-      }
-    });
-  };
-  CHECK_THROWS_AS(run(), IoError);
-  CHECK(told == 3);
+      });
+    };
+    CHECK_THROWS_AS(run(), IoError);
+    CHECK(told == 3);
+  }
 }
 
 TEST_CASE("rank threads share the processors that the program may use") {

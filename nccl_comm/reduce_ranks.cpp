@@ -1,4 +1,4 @@
-#include "nccl_comm/inproc_reduce.h"
+#include "nccl_comm/reduce_ranks.h"
 
 #include <algorithm>
 #include <array>

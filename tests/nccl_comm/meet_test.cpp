@@ -1,0 +1,157 @@
+// How ranks find each other through a store: memory, files, TCP; with what an earlier run left there; and what they are
+// told when not all come.
+#include "nccl_comm/meet.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "engine/core/error.h"
+#include "engine/core/file.h"
+#include "tests/nccl_comm/rank_results.h"
+#include "tests/support/catch.h"
+#include "tests/support/contains.h"
+#include "tests/support/temp_folder.h"
+
+using namespace heddle;
+using heddle::test::contains;
+using heddle::test::message_of;
+using heddle::test::TempFolder;
+using testing::RankResults;
+
+namespace {
+
+using MakeStore = std::function<std::unique_ptr<comm::Store>(int rank)>;
+
+constexpr std::chrono::milliseconds kPatient{60'000};
+
+// A port that nobody uses now.
+std::uint16_t free_port() {
+  const FileHandle fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
+  REQUIRE(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  return ntohs(address.sin_port);
+}
+
+MakeStore memory_stores() {
+  return [memory = comm::make_store_memory()](int) { return comm::make_memory_store(memory); };
+}
+MakeStore file_stores(const std::string& folder) {
+  return [folder](int) { return comm::make_file_store(folder); };
+}
+MakeStore tcp_stores() {
+  return [port = free_port()](int rank) {
+    return comm::make_tcp_store({.host = "127.0.0.1", .port = port, .serve = rank == 0, .timeout = kPatient});
+  };
+}
+
+// Each rank's group, or the error that it met. Stores live until all ranks are done.
+std::vector<std::string> meet_all(const MakeStore& make_store, const std::vector<int>& world_size_of_rank,
+                                  std::chrono::milliseconds timeout = kPatient) {
+  const auto count = static_cast<int>(world_size_of_rank.size());
+  RankResults results(count);
+  std::vector<std::unique_ptr<comm::Store>> stores(world_size_of_rank.size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < count; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto i = static_cast<std::size_t>(rank);
+      try {
+        stores[i] = make_store(rank);
+        results.add(rank, comm::meet(*stores[i], {rank, world_size_of_rank[i], timeout}));
+      } catch (const std::exception& error) {
+        results.add(rank, std::string("error: ") + error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results.texts();
+}
+
+bool all_in_one_group(const std::vector<std::string>& groups) {
+  for (const std::string& group : groups) {
+    if (group != groups[0]) return false;
+  }
+  return !groups[0].empty() && groups[0].find("error") == std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("ranks meet in memory, in a folder and by TCP") {
+  const TempFolder folder;
+  for (const int ranks : {1, 2, 5}) {
+    const std::vector<int> sizes(static_cast<std::size_t>(ranks), ranks);
+    CHECK(all_in_one_group(meet_all(memory_stores(), sizes)));
+    CHECK(all_in_one_group(meet_all(file_stores(folder / std::to_string(ranks)), sizes)));
+    CHECK(all_in_one_group(meet_all(tcp_stores(), sizes)));
+  }
+}
+
+TEST_CASE("what an earlier run has left in a store is not taken for the ranks of this one") {
+  const TempFolder folder;
+  const MakeStore stores = file_stores(folder.path());
+  const std::vector<std::string> before = meet_all(stores, {3, 3, 3});
+  for (int run = 0; run < 5; ++run) {
+    const std::vector<std::string> now = meet_all(stores, {3, 3, 3});
+    CHECK(all_in_one_group(now));
+    CHECK(now[0] != before[0]);
+  }
+  // Nor are ranks that did come once, and are not there now, counted.
+  const std::vector<std::string> alone = meet_all(stores, {3}, std::chrono::milliseconds(100));
+  CHECK(contains(alone[0], "ranks 1, 2 of 3 did not come to the folder " + folder.path() + " within 0.1 s"));
+}
+
+TEST_CASE("ranks that are missing are named when the time is over") {
+  CHECK(contains(meet_all(memory_stores(), {2}, std::chrono::milliseconds(50))[0],
+                 "rank 1 of 2 did not come to memory of this process within 0.05 s"));
+  const auto memory = comm::make_store_memory();
+  const auto store = comm::make_memory_store(memory);
+  CHECK(contains(message_of<CommError>([&] {
+                   comm::meet(*store, {1, 2, std::chrono::milliseconds(50)});
+                 }),
+                 "rank 1 of 2 has waited 0.05 s in memory of this process for rank 0, which did not come"));
+  CHECK_THROWS_AS(comm::meet(*store, {2, 2, kPatient}), InvalidArgument);
+  CHECK_THROWS_AS(comm::meet(*store, {0, 2, std::chrono::milliseconds(0)}), InvalidArgument);
+}
+
+TEST_CASE("ranks that expect another number of ranks are told both") {
+  for (const std::string& text : meet_all(memory_stores(), {2, 3})) {
+    CHECK(contains(text, "rank 0 expects 2 ranks, rank 1 expects 3"));
+  }
+}
+
+TEST_CASE("a TCP store that nobody serves, or that is taken, is an error with its address") {
+  const std::uint16_t port = free_port();
+  const comm::TcpStoreOptions client{.host = "127.0.0.1", .port = port, .timeout = std::chrono::milliseconds(100)};
+  CHECK(
+      contains(message_of<CommError>([&] { comm::make_tcp_store(client); }), "127.0.0.1 port " + std::to_string(port)));
+  const comm::TcpStoreOptions server{.host = "127.0.0.1", .port = port, .serve = true, .timeout = kPatient};
+  const auto first = comm::make_tcp_store(server);
+  CHECK(contains(message_of<CommError>([&] { comm::make_tcp_store(server); }), std::to_string(port)));
+}
+
+TEST_CASE("a TCP store lives through a client that speaks something else") {
+  const std::uint16_t port = free_port();
+  const auto server = comm::make_tcp_store({.host = "127.0.0.1", .port = port, .serve = true, .timeout = kPatient});
+  for (const std::string& text : {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(9, '\xff'), std::string("s")}) {
+    const FileHandle fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    REQUIRE(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    CHECK(::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size()));
+  }
+  const auto client = comm::make_tcp_store({.host = "127.0.0.1", .port = port, .timeout = kPatient});
+  client->set("key", std::string(100'000, 'x'));
+  CHECK(server->get("key") == std::string(100'000, 'x'));
+  CHECK(client->get("key") == std::string(100'000, 'x'));
+  CHECK(!client->get("other").has_value());
+}
