@@ -8,7 +8,8 @@
 # in the place of the real libraries; and with those, what the program does on a machine without a driver.
 #
 # usage: tools/test.sh [--sanitize] [--werror] [--no-simulation] [--no-nvcc] [-- ARGUMENTS OF meson test]
-#   --sanitize        builds with AddressSanitizer and UndefinedBehaviorSanitizer
+#   --sanitize        builds with AddressSanitizer and UndefinedBehaviorSanitizer; one build for everything, with the
+#                     simulated GPU where its headers are
 #   --werror          warnings are errors
 #   --no-simulation   without the simulated GPU, and without what nvcc compiles
 #   --no-nvcc         without what nvcc compiles; --sanitize leaves it out, too
@@ -22,6 +23,7 @@ arguments=()
 build=build
 simulation=yes
 nvcc=yes
+sanitize=no
 while [ $# -gt 0 ]; do
   case "$1" in
     --sanitize)
@@ -30,7 +32,7 @@ while [ $# -gt 0 ]; do
       options+=('-Db_sanitize=address,undefined' -Doptimization=1 -Db_lundef=false -Ddefault_library=shared)
       # What looks at installed files and scripts learns nothing from sanitizers.
       arguments+=(--setup sanitize --no-suite install --no-suite scripts)
-      nvcc=no
+      nvcc=no sanitize=yes
       ;;
     --werror) options+=(-Dwerror=true) ;;
     --no-simulation) simulation=no nvcc=no ;;
@@ -76,13 +78,16 @@ run_tests() {
   logs+=("$folder"/meson-logs/testlog*.json)
 }
 
+if [ "$sanitize" = yes ] && [ "$simulation" = yes ] && ! missing_cuda_header >/dev/null; then
+  options+=(-Dcuda=sim)
+fi
 configure "$build" "${options[@]}"
 run_tests "$build" "" "${arguments[@]}"
 if [ "$simulation" = no ]; then
   say "left out: the tests on the simulated GPU"
 elif header=$(missing_cuda_header); then
   say "left out: the tests on the simulated GPU, which need the headers of CUDA, cuBLAS and cuDNN ($header)"
-else
+elif [ "$sanitize" = no ]; then
   # -O1: a shorter build, and at -O3 g++ 12 warns of its own headers.
   configure "$build-simulated" "${options[@]}" -Dcuda=sim -Ddefault_library=shared -Doptimization=1
   run_tests "$build-simulated" gpu_tests "${arguments[@]}" --suite gpu
