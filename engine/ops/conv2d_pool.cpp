@@ -36,23 +36,12 @@ class Conv2dPoolNode final : public Node {
     const auto write = [&](Tensor& dw, Tensor* db, WriteMode mode) {
       fused_.backward_weight(x_.get(name()), dy, code_, params_, dw, db, mode);
     };
-    const auto write_bias_alone = [&](GradTarget db) {
+    // dy is the pooled one: its sum is not the bias's gradient.
+    write_weight_gradients(ctx, dy, has_bias_, write, [&](GradTarget& db) {
       const Edge& w = inputs()[1];
       Tensor unused = Tensor::zeros(w.shape, w.dtype, w.device);
       write(unused, &db.tensor, db.mode);
-    };
-    const bool want_bias = has_bias_ && ctx.needs_grad(2);
-    if (!ctx.needs_grad(1)) {
-      if (want_bias) write_bias_alone(ctx.target(2));
-      return;
-    }
-    GradTarget dw = ctx.target(1);
-    if (!want_bias) return write(dw.tensor, nullptr, dw.mode);
-    GradTarget db = ctx.target(2);
-    if (dw.mode == db.mode) return write(dw.tensor, &db.tensor, dw.mode);
-    // One of the two was reached before by another op.
-    write(dw.tensor, nullptr, dw.mode);
-    write_bias_alone(db);
+    });
   }
   void release() noexcept override {
     x_.reset();

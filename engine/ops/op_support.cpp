@@ -61,12 +61,15 @@ Tensor grad_before_relu(BackwardContext& ctx, const Tensor& y) {
 }
 
 void write_weight_gradients(BackwardContext& ctx, const Tensor& dy, bool has_bias,
-                            const std::function<void(Tensor& dw, Tensor* db, WriteMode mode)>& write) {
+                            const std::function<void(Tensor& dw, Tensor* db, WriteMode mode)>& write,
+                            const std::function<void(GradTarget& db)>& write_bias_alone) {
+  const auto bias_alone = [&](GradTarget db) {
+    if (write_bias_alone) return write_bias_alone(db);
+    backend_of(dy).reduce(ReduceKind::sum, dy, all_dims_mask(dy.rank(), 1), db.tensor, db.mode);
+  };
   const bool want_bias = has_bias && ctx.needs_grad(2);
   if (!ctx.needs_grad(1)) {
-    if (!want_bias) return;
-    GradTarget db = ctx.target(2);
-    backend_of(dy).reduce(ReduceKind::sum, dy, all_dims_mask(dy.rank(), 1), db.tensor, db.mode);
+    if (want_bias) bias_alone(ctx.target(2));
     return;
   }
   GradTarget dw = ctx.target(1);
@@ -75,7 +78,7 @@ void write_weight_gradients(BackwardContext& ctx, const Tensor& dy, bool has_bia
   if (dw.mode == db.mode) return write(dw.tensor, &db.tensor, dw.mode);
   // One of the two was reached before by another op (a weight that two layers share, with biases of their own).
   write(dw.tensor, nullptr, dw.mode);
-  backend_of(dy).reduce(ReduceKind::sum, dy, all_dims_mask(dy.rank(), 1), db.tensor, db.mode);
+  bias_alone(db);
 }
 
 }  // namespace heddle::ops

@@ -32,9 +32,11 @@ void give_expanded(BackwardContext& ctx, const Node& node, int input, const Tens
 Tensor grad_before_relu(BackwardContext& ctx, const Tensor& y);
 
 // Gradients of a layer's weight (input 1) and bias (input 2, if there is one), as far as they are wanted.
-// write(dw, db, mode) is the backend's call; the bias alone is the sum of dy over all but the last dimension.
+// write(dw, db, mode) is the backend's call. The bias alone is the sum of dy over all but the last dimension, unless
+// the op has its own way.
 void write_weight_gradients(BackwardContext& ctx, const Tensor& dy, bool has_bias,
-                            const std::function<void(Tensor& dw, Tensor* db, WriteMode mode)>& write);
+                            const std::function<void(Tensor& dw, Tensor* db, WriteMode mode)>& write,
+                            const std::function<void(GradTarget& db)>& write_bias_alone = {});
 
 // Makes memory ready for a primitive that can only add.
 inline void prepare_to_add(GradTarget& target) {

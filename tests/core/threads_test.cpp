@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <thread>
@@ -19,6 +18,7 @@
 #include "engine/core/cpu_count.h"
 #include "engine/core/parallel.h"
 #include "tests/support/catch.h"
+#include "tests/support/fake_cgroups.h"
 
 using namespace heddle;
 
@@ -62,25 +62,8 @@ std::string probe(int cpus, const char* omp_num_threads) {
   return text;
 }
 
-// A folder like /sys/fs/cgroup, removed at the end.
-class FakeCgroups {
- public:
-  FakeCgroups() {
-    char name[] = "/tmp/heddle_cgroup_XXXXXX";
-    root_ = ::mkdtemp(name);
-  }
-  ~FakeCgroups() { std::filesystem::remove_all(root_); }
-  FakeCgroups(const FakeCgroups&) = delete;
-  FakeCgroups& operator=(const FakeCgroups&) = delete;
-  void write(const std::string& path, const std::string& text) const {
-    const std::filesystem::path file = root_ + "/" + path;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-  }
-  int quota() const { return quota_cpu_count(root_, root_ + "/self"); }
-
- private:
-  std::string root_;
+struct FakeCgroups : test::FakeCgroups {
+  int quota() const { return quota_cpu_count(root(), self()); }
 };
 
 constexpr int kNoQuota = std::numeric_limits<int>::max();

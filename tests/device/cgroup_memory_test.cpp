@@ -1,26 +1,15 @@
-// Limits of containers as the kernel writes them, in folders made for the test.
+// Limits of containers as the kernel writes them.
 #include "engine/device/cgroup_memory.h"
 
-#include <filesystem>
-
 #include "tests/support/catch.h"
-#include "tests/support/temp_folder.h"
+#include "tests/support/fake_cgroups.h"
 
 using namespace heddle;
 
 namespace {
 
-class Groups {
- public:
-  void write(const std::string& path, const std::string& text) const {
-    const std::string file = folder_ / path;
-    std::filesystem::create_directories(std::filesystem::path(file).parent_path());
-    test::put_file(file, text);
-  }
-  MemoryInfo memory() const { return cgroup_memory(folder_.path(), folder_ / "self"); }
-
- private:
-  test::TempFolder folder_;
+struct Groups : test::FakeCgroups {
+  MemoryInfo memory() const { return cgroup_memory(root(), self()); }
 };
 
 void check(const MemoryInfo& memory, std::size_t free_nbytes, std::size_t total_nbytes) {
