@@ -45,6 +45,7 @@ struct Settings {
   std::int64_t threads = 0;
   std::int64_t seed = 1;
   bool deterministic = false;
+  bool time_algorithms = false;
   std::int64_t checkpoint_every = 1;
   bool graph = true;
   std::int64_t steps_per_launch = 0;

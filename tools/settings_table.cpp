@@ -93,6 +93,8 @@ std::vector<Setting> make_table() {
       changeable(integer("threads", &S::threads, "CPU threads, 0 = as many as this process may use", 0, 4096)));
   rows.push_back(integer("seed", &S::seed, "of weights, order and augmentation", 0, 9007199254740992.0));
   rows.push_back(on_off("deterministic", &S::deterministic, "only repeatable kernels (always so on a CPU)"));
+  rows.push_back(on_off("time-algorithms", &S::time_algorithms,
+                        "on a GPU: measure the library's algorithms in the first step and keep the fastest"));
   rows.push_back(changeable(integer("checkpoint-every", &S::checkpoint_every,
                                     "epochs between checkpoints; the last epoch always gets one", 1, kManyItems)));
   rows.push_back(changeable(on_off(

@@ -2,7 +2,9 @@
 // GPUs that people have. Graphs are built by the engine's own builders. Run-time compiled plans cannot be finished
 // without a driver, so an engine configuration is the answer, not a plan.
 //
-// usage: test_cudnn_support FILE     FILE keeps answers by version, GPU and graph, so that a second run is quick.
+// usage: test_cudnn_support FILE [PLANS...]     FILE keeps answers by version, GPU and graph, so that a second run is
+// quick. PLANS are files of plans that runs of the program left (kernels/cuda/cudnn_plan_cache.h): then the graphs in
+// them are asked for, in the place of a list made by hand.
 // Exit code: 0 all have one; 1 some have none, which are printed.
 #include <cstdio>
 #include <exception>
@@ -114,6 +116,29 @@ class Graphs {
     add(join_text(model, " max pooling, gradient"), GraphKind::max_pool_backward, 0, g);
   }
 
+  // The graphs in a file of plans: each line begins with the key's bytes in hexadecimal, the graph's first.
+  void recorded(const std::string& path) {
+    std::ifstream file(path);
+    HEDDLE_CHECK(file, "cannot read ", path);
+    const std::size_t before = all_.size();
+    for (std::string line; std::getline(file, line);) {
+      const std::string text = line.substr(0, line.find(' '));
+      if (text.size() < 2 * sizeof(GraphKey) || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+        continue;
+      GraphKey key{};
+      for (std::size_t i = 0; i < sizeof key; ++i) {
+        reinterpret_cast<unsigned char*>(&key)[i] =
+            static_cast<unsigned char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+      }
+      const ConvGeometry& g = key.geometry;
+      add_once(join_text(path, ": kind ", static_cast<int>(key.kind), ", flags ", key.flags, ", ", g.batch,
+                         " images of ", g.in_h, "x", g.in_w, "x", g.in_c, " -> ", g.out_c, ", window ", g.kernel_h, "x",
+                         g.kernel_w, key.bf16 != 0 ? ", bf16" : ", f32"),
+               key);
+    }
+    HEDDLE_CHECK(all_.size() > before || before > 0, path, " holds no graph");
+  }
+
   const std::vector<Wanted>& all() const noexcept { return all_; }
 
  private:
@@ -139,10 +164,12 @@ class Graphs {
   }
   void add(const std::string& name, GraphKind kind, std::int32_t flags, const ConvGeometry& g) {
     for (const bool bf16 : {false, true}) {
-      const GraphKey key{.kind = kind, .bf16 = bf16 ? 1 : 0, .flags = flags, .geometry = g};
-      const std::string bytes(reinterpret_cast<const char*>(&key), sizeof key);
-      if (seen_.insert(bytes).second) all_.push_back({name + (bf16 ? ", bf16" : ", f32"), key});
+      add_once(name + (bf16 ? ", bf16" : ", f32"), {.kind = kind, .bf16 = bf16 ? 1 : 0, .flags = flags, .geometry = g});
     }
+  }
+  void add_once(const std::string& name, const GraphKey& key) {
+    const std::string bytes(reinterpret_cast<const char*>(&key), sizeof key);
+    if (seen_.insert(bytes).second) all_.push_back({name, key});
   }
 
   std::set<std::string> seen_;
@@ -217,10 +244,12 @@ std::map<std::string, Answer> read_answers(const char* path) {
   return answers;
 }
 
-int run(const char* path) {
+int run(const char* path, const std::vector<std::string>& plan_files) {
   std::map<std::string, Answer> answers = read_answers(path);
   std::ofstream file(path, std::ios::app);
-  const Graphs graphs = model_graphs();
+  Graphs graphs;
+  for (const std::string& plans : plan_files) graphs.recorded(plans);
+  if (plan_files.empty()) graphs = model_graphs();
   int asked = 0, missing = 0;
   for (const Gpu& gpu : kGpus) {
     const CudnnDescriptor properties = device_properties(gpu);
@@ -248,12 +277,12 @@ int run(const char* path) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::printf("usage: %s FILE\n", argv[0]);
+  if (argc < 2) {
+    std::printf("usage: %s FILE [PLANS...]\n", argv[0]);
     return 2;
   }
   try {
-    return run(argv[1]);
+    return run(argv[1], {argv + 2, argv + argc});
   } catch (const std::exception& error) {
     std::printf("%s\n", error.what());
     return 1;

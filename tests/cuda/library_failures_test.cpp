@@ -184,6 +184,32 @@ TEST_CASE("a recording takes the plans that were measured before it") {
   CHECK(convolution.is_right());
 }
 
+TEST_CASE("C22: deterministic plans repeat after fast ones in the same process") {
+  cudasim::set_nondeterministic_first(true);
+  const Tensor x = Tensor::full({3, 9, 9, 16}, 0.3, DType::f32, kGpu);
+  const Tensor dy = Tensor::full({3, 7, 7, 16}, 0.7, DType::f32, kGpu);
+  const auto gradient = [&] {
+    Tensor dw = Tensor::full({16, 3, 3, 16}, 0, DType::f32, kGpu);
+    backend_for(kGpu).conv2d_backward_weight(x, dy, {}, dw, nullptr, WriteMode::store);
+    return array_of(dw).values;
+  };
+  for (const bool timed : {false, true}) {
+    const Vendor vendor(MathSettings{.time_algorithms = timed});
+    if (!timed) {
+      CHECK(gradient() != gradient());
+    }
+    gradient();
+    set_math_settings({.deterministic = true, .time_algorithms = timed});
+    const std::vector<double> first = gradient();
+    CHECK(gradient() == first);
+    set_math_settings({.time_algorithms = timed});
+    gradient();
+    set_math_settings({.deterministic = true, .time_algorithms = timed});
+    CHECK(gradient() == first);
+  }
+  cudasim::set_nondeterministic_first(false);
+}
+
 TEST_CASE("plans that fail are left out when plans are measured") {
   const Vendor vendor(MathSettings{.time_algorithms = true});
   for (const int times : {1, 100}) {

@@ -116,6 +116,9 @@ CUDASIM_API void set_stream_order(StreamOrder order);
 enum class ThreadOrder { forward, reverse };
 CUDASIM_API void set_thread_order(ThreadOrder order);
 
+// Whether cuDNN proposes an engine whose results are not repeatable before all others, where there is one.
+CUDASIM_API void set_nondeterministic_first(bool on);
+
 // How long a wait for a collective's missing peer may last before the process is ended with a report.
 CUDASIM_API void set_peer_deadline_ms(int milliseconds);
 

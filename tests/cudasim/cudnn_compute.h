@@ -51,6 +51,8 @@ class TensorTable {
 struct ComputeOptions {
   // Round the factors of products to TF32.
   bool tf32 = false;
+  // The last bits of each result are chance, as where blocks add in the order in which they come.
+  bool nondeterministic = false;
 };
 void compute_convolution(const Operation& operation, const ComputeOptions& options, TensorTable& tensors);
 void compute_matmul(const Operation& operation, const ComputeOptions& options, TensorTable& tensors);

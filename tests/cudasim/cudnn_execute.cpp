@@ -138,6 +138,9 @@ cudnnStatus_t prepare(const Descriptor& plan, const Descriptor& pack, Call& call
   }
   const EngineConfiguration& configuration = plan.configurations.front();
   call.options.tf32 = configuration.tf32;
+  for (const cudnnBackendNumericalNote_t note : configuration.numerical_notes) {
+    call.options.nondeterministic |= note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+  }
   if (configuration.workspace_nbytes != 0) {
     call.workspace = pack.get_or<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr);
     call.workspace_nbytes = static_cast<std::size_t>(configuration.workspace_nbytes);

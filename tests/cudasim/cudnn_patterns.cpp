@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tests/cudasim/cudnn_descriptor.h"
+#include "tests/cudasim/schedule.h"
 
 namespace cudasim {
 namespace {
@@ -257,16 +258,16 @@ Configurations product_configurations(const OperationGraph& graph, bool fallback
                                .numerical_notes = tensor_core,
                                .tf32 = single_precision};
   };
+  const EngineConfiguration nondeterministic{
+      .global_index = 20, .workspace_nbytes = 0, .numerical_notes = {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}};
   Configurations list;
   if (!fallback) {
     list = {fast(67, 0, 131), fast(67, 1, 131), fast(46, 0, large)};
     list[1].builds = false;
+    if (has_nondeterministic && policy().nondeterministic_first) list.insert(list.begin(), nondeterministic);
   }
   list.push_back({.global_index = 1, .workspace_nbytes = fallback ? large + 2 : 2 * large + 1});
-  if (fallback && has_nondeterministic) {
-    list.push_back(
-        {.global_index = 20, .workspace_nbytes = 0, .numerical_notes = {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}});
-  }
+  if (fallback && has_nondeterministic) list.push_back(nondeterministic);
   if (fallback) {
     list.push_back(
         {.global_index = 0, .workspace_nbytes = 0, .numerical_notes = {CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP}});

@@ -1,5 +1,7 @@
 // The simulated cuDNN's convolution, its two gradients, and the matrix product.
 #include <algorithm>
+#include <cmath>
+#include <random>
 
 #include "tests/cudasim/cudnn_compute.h"
 #include "tests/cudasim/dense_math.h"
@@ -166,6 +168,10 @@ void compute_filter_gradient(const Operation& operation, const ComputeOptions& o
                   gradient.data() + n * dy.strides[0] + g * sizes.group_outputs, columns.data(),
                   dw.data.data() + g * sizes.group_outputs * sizes.depth());
     }
+  }
+  if (options.nondeterministic) {
+    static std::minstd_rand random{std::random_device{}()};
+    for (double& value : dw.data) value *= 1 + std::ldexp(static_cast<double>(random() % 3) - 1, -22);
   }
   scale_and_store(operation, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, std::move(dw), tensors);
 }

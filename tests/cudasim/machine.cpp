@@ -47,6 +47,7 @@ void read_environment() {
   Policy fresh;
   fresh.peer_deadline_ms =
       static_cast<int>(number_from_environment("CUDASIM_PEER_DEADLINE_MS", fresh.peer_deadline_ms));
+  fresh.nondeterministic_first = number_from_environment("CUDASIM_NONDETERMINISTIC", 0) != 0;
   if (const char* text = std::getenv("CUDASIM_STREAM_ORDER")) {
     if (std::strcmp(text, "lazy") == 0) {
       fresh.stream_order.kind = StreamOrder::lazy;
@@ -154,6 +155,12 @@ CUDASIM_API void set_stream_order(StreamOrder order) {
   start_machine();
   policy().stream_order = order;
   policy().random_state = order.seed;
+}
+
+CUDASIM_API void set_nondeterministic_first(bool on) {
+  const Lock lock;
+  start_machine();
+  policy().nondeterministic_first = on;
 }
 
 CUDASIM_API void set_thread_order(ThreadOrder order) {

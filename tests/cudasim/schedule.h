@@ -77,6 +77,8 @@ struct Policy {
   StreamOrder stream_order;
   ThreadOrder thread_order = ThreadOrder::forward;
   int peer_deadline_ms = 10000;
+  // cuDNN proposes an engine whose results are not repeatable before all others, where there is one.
+  bool nondeterministic_first = false;
   // Of the generator of a random order.
   std::uint32_t random_state = 1;
 };
