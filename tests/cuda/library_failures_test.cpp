@@ -25,6 +25,10 @@ namespace {
 
 const Device kGpu = Device::cuda(0);
 
+std::filesystem::path plan_folder() { return std::filesystem::path(std::getenv("XDG_CACHE_HOME")) / "heddle"; }
+// What an earlier run of this program stored is no answer here.
+const auto num_removed = std::filesystem::remove_all(plan_folder());
+
 // The libraries compute, with settings of the test's own, and no failure outlives the test.
 class Vendor {
  public:
@@ -74,7 +78,7 @@ class Convolution {
 
 // The text of the file in which plans are kept.
 std::string stored_plans() {
-  const std::filesystem::path folder = std::filesystem::path(std::getenv("XDG_CACHE_HOME")) / "heddle";
+  const std::filesystem::path folder = plan_folder();
   std::string text;
   if (!std::filesystem::exists(folder)) return text;
   for (const auto& file : std::filesystem::directory_iterator(folder)) text += test::get_file(file.path().string());
