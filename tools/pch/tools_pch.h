@@ -1,5 +1,5 @@
-// Precompiled (option b_pch): what most files of the program include, directly or not. Every file names all that it needs
-// itself, so that it compiles without.
+// Precompiled (option b_pch): what most files of the program include, directly or not. Every file names all that it
+// needs itself, so that it compiles without.
 #include <fmt/format.h>
 
 #include <algorithm>
