@@ -16,4 +16,4 @@
 #include <thread>
 #include <vector>
 
-#include "engine/heddle.h"
+#include "engine/nn/module.h"
