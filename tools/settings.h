@@ -42,6 +42,8 @@ struct Settings {
   std::string kernels = "auto";
   std::int64_t ranks = 1;
   bool sync_bn = false;
+  bool parity_gate = true;
+  std::int64_t check_replicas = 0;
   std::int64_t threads = 0;
   std::int64_t seed = 1;
   bool deterministic = false;

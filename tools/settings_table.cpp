@@ -89,6 +89,13 @@ std::vector<Setting> make_table() {
                                    {"auto", "vendor", "own"})));
   rows.push_back(changeable(integer("ranks", &S::ranks, "data-parallel ranks in this process", 1, 1024)));
   rows.push_back(on_off("sync-bn", &S::sync_bn, "batch statistics over all ranks"));
+  rows.push_back(changeable(on_off("parity-gate", &S::parity_gate,
+                                   "check before training that a step of all ranks is that of one; "
+                                   "--no-parity-gate skips it")));
+  rows.push_back(changeable(integer("check-replicas", &S::check_replicas,
+                                    "compare the ranks bit for bit every N steps too; 0 = at the end of each epoch "
+                                    "and before each checkpoint only",
+                                    0, kManyItems)));
   rows.push_back(
       changeable(integer("threads", &S::threads, "CPU threads, 0 = as many as this process may use", 0, 4096)));
   rows.push_back(integer("seed", &S::seed, "of weights, order and augmentation", 0, 9007199254740992.0));

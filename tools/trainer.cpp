@@ -9,6 +9,7 @@
 #include "engine/autograd/backward.h"
 #include "engine/optim/adam.h"
 #include "engine/optim/sgd.h"
+#include "nccl_comm/drift_monitor.h"
 
 namespace heddle::tools {
 namespace {
@@ -80,6 +81,7 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
     : model_(model),
       batch_size_(std::min(settings.batch_size, train.size())),
       parameters_(model),
+      communicator_(communicator),
       parallel_(communicator == nullptr ? nullptr
                                         : std::make_unique<comm::DataParallel>(model, parameters_, *communicator)),
       loader_(train, loader_options(settings, normalisation, communicator)),
@@ -113,10 +115,14 @@ void Trainer::compute_gradients(std::int64_t images) {
   optimizer_->zero_grad();                         // marks leaves fresh, no kernel
   const data::Batch batch = loader_.load(images);  // this rank's share: resident u8 -> normalised (B,H,W,C)
   if (batch.size() == 0) return;                   // fewer images than ranks: this one joins the exchange with zeros
-  const Variable logits = model_.forward(batch.images);                           // nn -> ops -> backend -> kernels
-  const Variable loss = ops::cross_entropy(logits, batch.labels, loss_options_);  // loss, gradient, counts in one pass
+  const Variable loss = compute_loss(batch);
   // Sums of gradients over the batch. With ranks a full bucket goes out at once, unless this is recorded.
   backward(loss, parallel_ && !graph_.records() ? parallel_->hook() : LeafReadyHook());
+}
+
+Variable Trainer::compute_loss(const data::Batch& batch) {
+  const Variable logits = model_.forward(batch.images);            // nn -> ops -> backend -> kernels
+  return ops::cross_entropy(logits, batch.labels, loss_options_);  // loss, gradient, counts in one pass
 }
 
 void Trainer::update() {
@@ -162,6 +168,49 @@ void Trainer::finish_steps() {
   const Clock::time_point begin = Clock::now();
   read_records(kWaitForAll);
   sums_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+comm::ParityResult Trainer::check_parity() {
+  if (communicator_ == nullptr) return {};
+  finish_steps();
+  model_.train();
+  loader_.start_epoch(state_.epoch);
+  data::DataLoaderOptions options = loader_.options();
+  options.rank = 0;
+  options.world_size = 1;
+  data::DataLoader whole(loader_.dataset(), options);
+  whole.start_epoch(state_.epoch);
+  const comm::ParitySubject subject{.model = model_,
+                                    .optimizer = *optimizer_,
+                                    .sum_gradients =
+                                        [&](std::int64_t images) {
+                                          loader_.rewind();
+                                          compute_gradients(images);
+                                          parallel_->finish();
+                                        },
+                                    .update =
+                                        [&] {
+                                          update();
+                                          status_.submitted();
+                                          status_.next_or_wait();
+                                        },
+                                    .load_whole =
+                                        [&](std::int64_t images) {
+                                          whole.rewind();
+                                          return whole.load(images);
+                                        },
+                                    .loss = [&](const data::Batch& batch) { return compute_loss(batch); }};
+  const comm::ParityResult result = comm::check_parity(
+      subject, *communicator_, comm::parity_batches(batch_size_, loader_.dataset_size(), communicator_->world_size()));
+  loader_.start_epoch(state_.epoch);
+  loader_.skip(state_.batch);
+  return result;
+}
+
+std::string Trainer::compare_replicas() {
+  finish_steps();
+  return communicator_ == nullptr ? std::string()
+                                  : comm::compare_replicas(*communicator_, comm::replica_state(*optimizer_));
 }
 
 void Trainer::start_epoch() {

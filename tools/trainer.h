@@ -21,6 +21,7 @@
 #include "engine/step/status_block.h"
 #include "engine/step/step_graph.h"
 #include "nccl_comm/data_parallel.h"
+#include "nccl_comm/parity_gate.h"
 #include "tools/settings.h"
 
 namespace heddle::tools {
@@ -53,6 +54,13 @@ class Trainer {
   Trainer(const Settings& settings, nn::Module& model, const data::ResidentDataset& train,
           const data::DataLoaderOptions& normalisation, comm::Communicator* communicator = nullptr);
 
+  // The parity gate: whether a step of all ranks is that of one rank. Before the first step or between two epochs;
+  // everything is afterwards what it was. All ranks call it; without a communicator there is nothing to check.
+  // Throws: CommError on all ranks: what differs, and by how much.
+  comm::ParityResult check_parity();
+  // Waits for the queued steps, then compares weights, optimiser state and counters of all ranks bit for bit. Returns
+  // what differs and on which ranks, the same text on all; empty if nothing. All ranks call it at the same place.
+  std::string compare_replicas();
   // Puts loader and learning rates where the state says, for a new epoch or the middle of one.
   void start_epoch();
   // Queues the next step (or steps, if several are launched at once) and counts those that are finished; false at the
@@ -86,6 +94,7 @@ class Trainer {
   // The two halves of train_step().
   void compute_gradients(std::int64_t images);
   void update();
+  Variable compute_loss(const data::Batch& batch);
   // Where the exchange between ranks cannot be recorded, the halves are recorded each by itself. Returns steps done.
   std::int64_t run_steps(std::int64_t images, std::int64_t wanted);
   // Counts finished steps, and waits for some if `room` more could not be queued.
@@ -96,7 +105,8 @@ class Trainer {
   nn::Module& model_;
   std::int64_t batch_size_;
   nn::ParameterBuffer parameters_;
-  std::unique_ptr<comm::DataParallel> parallel_;  // null: one rank
+  comm::Communicator* communicator_;              // null: one rank
+  std::unique_ptr<comm::DataParallel> parallel_;  // the same
   data::DataLoader loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   nn::RandomStreams random_;

@@ -154,6 +154,15 @@ void load_checkpoint(const TrainingJob& job, Trainer& trainer, const std::option
   if (!path.empty()) CheckpointStore::load(trainer, path);
 }
 
+// Stops the run if the ranks do not train what one rank would.
+void pass_parity_gate(const TrainingJob& job, Trainer& trainer, const comm::Communicator* communicator) {
+  if (communicator == nullptr || communicator->world_size() == 1 || !job.options.settings.parity_gate) return;
+  const comm::ParityResult result = trainer.check_parity();
+  if (communicator->rank() != 0) return;
+  job.out.line(fmt::format("parity   a step of {} ranks is that of one, up to a relative difference of {:.1e}",
+                           communicator->world_size(), result.largest));
+}
+
 // Announced when it can be resumed: whatever happens from here on, --resume finds its description.
 void announce(const TrainingJob& job, const Trainer& trainer, Reporter& reporter) {
   std::string announcement = "run      " + reporter.folder.path();
@@ -210,6 +219,8 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
                              job.interrupt.signal_name()));
     return job.interrupt.exit_code();
   }
+  // A new run that fails here leaves no folder.
+  if (!job.resumes) pass_parity_gate(job, trainer, communicator);
   std::optional<Reporter> reporter;
   if (reports) reporter.emplace(make_reporter(job, *model));
   if (job.resumes) {
@@ -219,6 +230,7 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
       if (reports) report_finished(job.options, trainer, job.out);
       return exit_code::kDone;
     }
+    pass_parity_gate(job, trainer, communicator);
   }
   if (reports) announce(job, trainer, *reporter);
   std::optional<RunReport> report;

@@ -24,7 +24,9 @@ int TrainingRun::run() {
   checkpoint::TrainingState& state = parts_.trainer.state();
   try {
     while (state.epoch < parts_.settings.epochs) {
-      if (!train_epoch()) return stop_interrupted();
+      const bool whole = train_epoch();
+      check_replicas();
+      if (!whole) return stop_interrupted();
       const Evaluation test = evaluate_epoch();
       if (!test.finished) return stop_interrupted();
       finish_epoch(test);
@@ -33,9 +35,26 @@ int TrainingRun::run() {
     // Every rank has met it in the same step, so nobody waits for this one; the one that reports says it.
     if (parts_.report == nullptr) return exit_code::kFailed;
     clear_progress();
-    fail_non_finite(error.what());
+    throw NonFiniteLoss(error.what() + last_checkpoint());
+  } catch (const ReplicasDiffer& error) {
+    // All ranks have found the same.
+    if (parts_.report == nullptr) return exit_code::kFailed;
+    clear_progress();
+    throw ReplicasDiffer(error.what() + last_checkpoint());
   }
   return 0;
+}
+
+void TrainingRun::check_replicas_if_due() {
+  const std::int64_t every = parts_.settings.check_replicas;
+  if (every > 0 && parts_.trainer.queued_steps() % every == 0) check_replicas();
+}
+
+void TrainingRun::check_replicas() {
+  const std::string difference = parts_.trainer.compare_replicas();
+  if (difference.empty()) return;
+  throw ReplicasDiffer(fmt::format("the ranks train different models: found after step {} (epoch {}): {}",
+                                   parts_.trainer.state().step, parts_.trainer.state().epoch + 1, difference));
 }
 
 bool TrainingRun::train_epoch() {
@@ -43,6 +62,7 @@ bool TrainingRun::train_epoch() {
   parts_.trainer.start_epoch();
   while (!parts_.stop.stops_before(rank(), parts_.trainer.queued_steps())) {
     if (!parts_.trainer.advance()) return true;
+    check_replicas_if_due();
     show_progress_if_due();
   }
   parts_.trainer.finish_steps();
@@ -134,10 +154,9 @@ int TrainingRun::stop_interrupted() {
   return parts_.interrupt.exit_code();
 }
 
-void TrainingRun::fail_non_finite(const std::string& message) {
+std::string TrainingRun::last_checkpoint() const {
   const std::string kept = parts_.report->checkpoints.newest();
-  throw NonFiniteLoss(
-      message + (kept.empty() ? "; no checkpoint had been written yet" : "; the last good checkpoint is " + kept));
+  return kept.empty() ? "; no checkpoint had been written yet" : "; the last good checkpoint is " + kept;
 }
 
 }  // namespace heddle::tools

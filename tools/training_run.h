@@ -33,12 +33,18 @@ struct TrainingRunParts {
   RunReport* report = nullptr;                 // null: another rank reports
 };
 
+// The ranks have different weights, optimiser states or counters.
+class ReplicasDiffer : public Error {
+ public:
+  explicit ReplicasDiffer(const std::string& message) : Error(message) {}
+};
+
 class TrainingRun {
  public:
   explicit TrainingRun(const TrainingRunParts& parts);
 
-  // Trains up to --epochs. Returns the exit code: done, or interrupted and saved. Throws: NonFiniteLoss, whose message
-  // names the last good checkpoint; IoError when something cannot be written.
+  // Trains up to --epochs. Returns the exit code: done, or interrupted and saved. Throws: NonFiniteLoss and
+  // ReplicasDiffer, whose messages name the last checkpoint; IoError when something cannot be written.
   int run();
 
  private:
@@ -48,7 +54,11 @@ class TrainingRun {
   void finish_epoch(const Evaluation& test);
   void show_progress_if_due();
   int stop_interrupted();
-  [[noreturn]] void fail_non_finite(const std::string& message);
+  // The drift monitor: after every --check-replicas steps, and before anything is saved.
+  void check_replicas_if_due();
+  void check_replicas();
+  // "; the last good checkpoint is PATH", for a message.
+  std::string last_checkpoint() const;
 
   int rank() const noexcept { return parts_.communicator == nullptr ? 0 : parts_.communicator->rank(); }
   void clear_progress();

@@ -62,6 +62,8 @@ class DataLoader {
 
   std::int64_t batches_per_epoch() const;
   std::int64_t dataset_size() const { return dataset_.size(); }
+  const ResidentDataset& dataset() const noexcept { return dataset_; }
+  const DataLoaderOptions& options() const noexcept { return options_; }
   std::int64_t position() const noexcept { return position_; }  // images handed out in this epoch, by all ranks
   const Tensor& order() const noexcept { return order_; }       // i32 (M), on the data set's device
 

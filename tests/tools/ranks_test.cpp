@@ -78,6 +78,28 @@ TEST_CASE("a run with ranks repeats bit for bit") {
   CHECK(weights[0] == weights[1]);
 }
 
+TEST_CASE("the parity gate and comparisons of the ranks change nothing in a run") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 97, 20);
+  const auto train = [&](const std::string& run, const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--ranks", "3", "--epochs", "2", "--optimizer", "adam", "--augment", "crop-flip"};
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessResult result = heddle(small_training(folder.path(), folder / run, all));
+    INFO(result.out << result.err);
+    CHECK(result.exit_code == 0);
+    CHECK(contains(result.out, "\nparity   a step of 3 ranks is that of one") == (run == "checked"));
+    return weights_of(folder / run);
+  };
+  const std::string checked = train("checked", {"--check-replicas", "1"});
+  CHECK(train("plain", {"--no-parity-gate"}) == checked);
+  // Before a run goes on, too, perhaps with another number of ranks.
+  const ProcessResult more = heddle({"train", "--resume", folder / "plain", "--epochs", "3", "--parity-gate"});
+  CHECK(contains(more.out, "parity   a step of 3 ranks is that of one"));
+  const ProcessResult none = heddle({"train", "--resume", folder / "checked", "--epochs", "3", "--no-parity-gate"});
+  CHECK(!contains(none.out, "parity "));
+  CHECK(weights_of(folder / "plain") == weights_of(folder / "checked"));
+}
+
 TEST_CASE("a run with ranks that was interrupted continues exactly, and with another number of ranks") {
   const TempFolder folder;
   write_small_dataset(folder.path(), 400, 100);

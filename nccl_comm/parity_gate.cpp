@@ -1,0 +1,295 @@
+#include "nccl_comm/parity_gate.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "engine/autograd/backward.h"
+#include "nccl_comm/drift_monitor.h"
+#include "nccl_comm/text_exchange.h"
+
+namespace heddle::comm {
+namespace {
+
+// Where terms cancel, rounding does not shrink with the sum: differences so small against the terms are its own.
+constexpr double kRounding = 1e-6;
+
+// Everything that a step changes.
+class SavedState {
+ public:
+  SavedState(nn::Module& model, optim::Optimizer& optimizer) : model_(model), optimizer_(optimizer) {
+    weights_ = optimizer.parameters().data().clone();
+    for (const auto& [name, tensor] : optimizer.state_tensors()) states_.push_back(tensor.clone());
+    counters_ = optimizer.state().counters().clone();
+    for (const nn::NamedVariable& b : model.named_buffers()) buffers_.push_back(b.variable.data().clone());
+    for (const auto& [name, stream] : model.named_random_streams()) streams_.push_back(*stream);
+  }
+
+  const Tensor& weights() const noexcept { return weights_; }
+
+  void restore() const {
+    nn::ParameterBuffer& parameters = optimizer_.parameters();
+    parameters.data().copy_from(weights_);
+    parameters.mark_changed();
+    std::size_t i = 0;
+    for (auto& [name, tensor] : optimizer_.state_tensors()) tensor.copy_from(states_[i++]);
+    // The sequence of records goes on: a record that was written would otherwise be met again.
+    Tensor& counters = optimizer_.state().counters();
+    for (std::int64_t slot = 0; slot < step_slot::kCount; ++slot) {
+      if (slot != step_slot::kSequence) counters.narrow(slot, 1).copy_from(counters_.narrow(slot, 1));
+    }
+    i = 0;
+    for (nn::NamedVariable& b : model_.named_buffers()) b.variable.mutable_data().copy_from(buffers_[i++]);
+    i = 0;
+    for (const auto& [name, stream] : model_.named_random_streams()) *stream = streams_[i++];
+    parameters.zero_grad();
+  }
+
+  // The place of a rank's random numbers: RandomStreams gives 2^40 to each.
+  void use_streams_of(int rank) const {
+    for (const auto& [name, stream] : model_.named_random_streams()) {
+      stream->offset = static_cast<std::uint64_t>(rank) << 40;
+    }
+  }
+
+ private:
+  nn::Module& model_;
+  optim::Optimizer& optimizer_;
+  Tensor weights_, counters_;
+  std::vector<Tensor> states_, buffers_;
+  std::vector<RandomStream> streams_;
+};
+
+// Sums of one rank that works through all shares.
+struct Reference {
+  std::vector<double> sums;             // gradients with their tail
+  std::vector<double> parameter_terms;  // by parameter: sum over the shares of the norm of their gradients
+};
+
+double norm(const double* x, std::int64_t n) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += x[i] * x[i];
+  return std::sqrt(sum);
+}
+
+data::Batch narrow(const data::Batch& batch, std::int64_t begin, std::int64_t n) {
+  return {batch.images.narrow(begin, n), batch.labels.narrow(begin, n)};
+}
+
+// The gradients of a share, with their tail.
+std::vector<double> share_gradients(const ParitySubject& subject, const data::Batch& share) {
+  nn::ParameterBuffer& parameters = subject.optimizer.parameters();
+  parameters.zero_grad();
+  backward(subject.loss(share));
+  parameters.finish_gradients();
+  const std::vector<float> values = parameters.gradients_with_tail().to_vector<float>();
+  return {values.begin(), values.end()};
+}
+
+// Rank 0 works, the others wait: at each share for the time of one only, since every wait has a deadline.
+Reference run_shares(const ParitySubject& subject, Communicator& communicator, const SavedState& state,
+                     std::int64_t images) {
+  const auto& segments = subject.optimizer.parameters().segments();
+  const int ranks = communicator.world_size();
+  const bool works = communicator.rank() == 0;
+  Reference reference;
+  reference.sums.assign(static_cast<std::size_t>(segments.back().end + tail_slot::kCount), 0.0);
+  reference.parameter_terms.assign(segments.size(), 0.0);
+  const data::Batch whole = works ? subject.load_whole(images) : data::Batch{};
+  std::int64_t begin = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    // Shares differ by one image at most, and lower ranks have the larger ones.
+    const std::int64_t share = images / ranks + (rank < images % ranks ? 1 : 0);
+    if (works && share > 0) {
+      state.use_streams_of(rank);
+      const std::vector<double> gradients = share_gradients(subject, narrow(whole, begin, share));
+      for (std::size_t i = 0; i < gradients.size(); ++i) reference.sums[i] += gradients[i];
+      for (std::size_t s = 0; s < segments.size(); ++s) {
+        reference.parameter_terms[s] += norm(gradients.data() + segments[s].begin, segments[s].numel);
+      }
+    }
+    begin += share;
+    communicator.barrier("a share of the parity gate");
+  }
+  return reference;
+}
+
+// The worst of several comparisons.
+class Comparison {
+ public:
+  explicit Comparison(double tolerance) : tolerance_(tolerance) {}
+
+  // ranks and one: n values each, of all ranks and of one rank. `terms`: how large the values are whose rounding is in
+  // them. `who`: what the norms belong to.
+  void compare(const std::string& name, const std::vector<double>& ranks, const std::vector<double>& one, double terms,
+               const std::array<std::string, 2>& who) {
+    std::vector<double> difference(ranks.size());
+    for (std::size_t i = 0; i < ranks.size(); ++i) difference[i] = ranks[i] - one[i];
+    const auto norm_of = [](const std::vector<double>& x) {
+      return norm(x.data(), static_cast<std::int64_t>(x.size()));
+    };
+    const double a = norm_of(ranks), b = norm_of(one), d = norm_of(difference);
+    // Neither side has a finite step, and the training will say so.
+    if (!std::isfinite(a) && !std::isfinite(b)) return;
+    const double relative = d == 0 ? 0.0 : std::isfinite(d) ? d / b : std::numeric_limits<double>::infinity();
+    const bool fails = !(d <= tolerance_ * b + kRounding * terms);
+    // What fails goes before what does not, then the larger difference.
+    const bool failed_before = !problem_.empty();
+    if (failed_before != fails ? failed_before : relative <= result_.largest) return;
+    result_ = {relative, name};
+    if (!fails) return;
+    problem_ = join_text(name, " has the norm ", a, " ", who[0], " and ", b, " ", who[1], "; the difference is ",
+                         relative, " of that, and ", tolerance_, " is allowed");
+  }
+
+  const std::string& problem() const noexcept { return problem_; }
+  const ParityResult& result() const noexcept { return result_; }
+
+ private:
+  double tolerance_;
+  ParityResult result_;
+  std::string problem_;
+};
+
+std::vector<double> divided(const double* x, std::int64_t n, double divisor) {
+  std::vector<double> result(x, x + n);
+  for (double& value : result) value /= divisor;
+  return result;
+}
+
+// Gradients as a step before may have left them, so that a training that does not begin with zeros is found. What lies
+// between the parameters and what is frozen stays zero.
+void leave_gradients(nn::ParameterBuffer& parameters) {
+  parameters.finish_gradients();
+  for (const nn::ParameterSegment& segment : parameters.segments()) {
+    Tensor gradient = segment.gradient;
+    if (segment.variable.requires_grad()) gradient.copy_from(Tensor::full(gradient.shape(), 1.0));
+  }
+  Tensor& tail = parameters.tail().tensor();
+  tail.copy_from(Tensor::full(tail.shape(), 1.0));
+}
+
+void compare_gradients(const std::vector<nn::ParameterSegment>& segments, const std::vector<double>& sums,
+                       const Reference& reference, int ranks, Comparison& comparison) {
+  const std::array<std::string, 2> who{join_text("with ", ranks, " ranks"),
+                                       "on one rank that works through the same shares"};
+  const double* const tail = sums.data() + segments.back().end;
+  const double* const wanted_tail = reference.sums.data() + segments.back().end;
+  const double weight_sum = wanted_tail[tail_slot::kWeightSum];
+  const auto compare_sum = [&](const char* name, std::int64_t slot) {
+    comparison.compare(name, {tail[slot]}, {wanted_tail[slot]}, 0.0, who);
+  };
+  compare_sum("the weight sum", tail_slot::kWeightSum);
+  compare_sum("the number of samples", tail_slot::kSamples);
+  // All gradients would be wrong then.
+  if (!comparison.problem().empty()) return;
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    const nn::ParameterSegment& segment = segments[s];
+    comparison.compare(join_text("the gradient of '", segment.name, "'"),
+                       divided(sums.data() + segment.begin, segment.numel, tail[tail_slot::kWeightSum]),
+                       divided(reference.sums.data() + segment.begin, segment.numel, weight_sum),
+                       reference.parameter_terms[s] / weight_sum, who);
+  }
+  if (comparison.problem().empty()) compare_sum("the loss", tail_slot::kLossSum);
+}
+
+// The trainer's update, from gradients that are divided already.
+std::vector<float> update_divided(const ParitySubject& subject, const std::vector<double>& sums) {
+  nn::ParameterBuffer& parameters = subject.optimizer.parameters();
+  const auto n = parameters.segments().back().end;
+  std::vector<float> values(sums.begin(), sums.end());
+  const double weight_sum = sums[static_cast<std::size_t>(n + tail_slot::kWeightSum)];
+  for (std::int64_t i = 0; i < n; ++i) {
+    values[static_cast<std::size_t>(i)] = static_cast<float>(sums[static_cast<std::size_t>(i)] / weight_sum);
+  }
+  values[static_cast<std::size_t>(n + tail_slot::kWeightSum)] = 1.f;
+  parameters.zero_grad();
+  parameters.finish_gradients();
+  // Tells the tail that it holds sums.
+  parameters.tail().tensor();
+  parameters.gradients_with_tail().copy_from(Tensor::from_values(values, {n + tail_slot::kCount}));
+  subject.update();
+  return parameters.data().to_vector<float>();
+}
+
+void compare_updates(const std::vector<nn::ParameterSegment>& segments, const std::vector<float>& before,
+                     const std::vector<float>& after, const std::vector<float>& wanted, Comparison& comparison) {
+  const std::array<std::string, 2> who{"as the training makes it", "from gradients divided by the weight sum before"};
+  for (const nn::ParameterSegment& segment : segments) {
+    std::vector<double> change, wanted_change, start;
+    for (auto i = static_cast<std::size_t>(segment.begin); i < static_cast<std::size_t>(segment.begin + segment.numel);
+         ++i) {
+      start.push_back(double{before[i]});
+      change.push_back(double{after[i]} - double{before[i]});
+      wanted_change.push_back(double{wanted[i]} - double{before[i]});
+    }
+    comparison.compare(join_text("the update of '", segment.name, "'"), change, wanted_change,
+                       norm(start.data(), segment.numel), who);
+  }
+}
+
+// What is wrong with one batch, as this rank sees it; empty if nothing.
+std::string check_batch(const ParitySubject& subject, Communicator& communicator, std::int64_t images,
+                        const ParityOptions& options, ParityResult& result) {
+  nn::ParameterBuffer& parameters = subject.optimizer.parameters();
+  const auto& segments = parameters.segments();
+  const std::vector<ReplicaTensor> replica = replica_state(subject.optimizer);
+  const SavedState state(subject.model, subject.optimizer);
+  std::vector<ReplicaTensor> before = replica;
+  for (ReplicaTensor& buffer : replica_buffers(subject.model)) before.push_back(std::move(buffer));
+  const std::string begins = compare_replicas(communicator, before);
+  leave_gradients(parameters);
+  subject.sum_gradients(images);
+  const std::vector<float> values = parameters.gradients_with_tail().to_vector<float>();
+  const std::vector<double> sums(values.begin(), values.end());
+  subject.update();
+  const std::string ends = compare_replicas(communicator, replica);
+  const std::vector<float> after = parameters.data().to_vector<float>();
+  state.restore();
+  const Reference reference = run_shares(subject, communicator, state, images);
+  state.restore();
+  Comparison comparison(options.tolerance);
+  if (communicator.rank() == 0) {
+    compare_gradients(segments, sums, reference, communicator.world_size(), comparison);
+  }
+  if (comparison.problem().empty()) {
+    const std::vector<float> wanted = update_divided(subject, sums);
+    state.restore();
+    compare_updates(segments, state.weights().to_vector<float>(), after, wanted, comparison);
+  }
+  if (comparison.result().largest > result.largest) result = comparison.result();
+  if (!comparison.problem().empty()) return comparison.problem();
+  if (!begins.empty()) return begins + " before the step";
+  return ends.empty() ? ends : ends + " after the step";
+}
+
+}  // namespace
+
+std::vector<std::int64_t> parity_batches(std::int64_t batch_size, std::int64_t dataset_size, int ranks) {
+  HEDDLE_CHECK(batch_size >= 1 && dataset_size >= 1 && ranks >= 1, "parity_batches: batches of ", batch_size, " of ",
+               dataset_size, " images on ", ranks, " ranks");
+  const std::int64_t full = std::min(batch_size, dataset_size);
+  if (full % ranks != 0 || ranks == 1) return {full};
+  const std::int64_t last = dataset_size % full;
+  // Two images a rank at least, which a batch norm may need, if the batch has so many.
+  const std::int64_t small = std::min(std::int64_t{3} * ranks, full) - 1;
+  return {full, last % ranks != 0 ? last : small};
+}
+
+ParityResult check_parity(const ParitySubject& subject, Communicator& communicator,
+                          const std::vector<std::int64_t>& batches, const ParityOptions& options) {
+  ParityResult result;
+  const Device device = subject.optimizer.parameters().device();
+  for (const std::int64_t images : batches) {
+    const std::string mine = check_batch(subject, communicator, images, options, result);
+    for (const std::string& problem : all_gather_text(communicator, mine, device, "verdict of the parity gate")) {
+      if (problem.empty()) continue;
+      throw CommError(
+          join_text("parity gate, batch of ", images, " images on ", communicator.world_size(), " ranks: ", problem));
+    }
+  }
+  return result;
+}
+
+}  // namespace heddle::comm

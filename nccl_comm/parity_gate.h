@@ -1,0 +1,61 @@
+// Proves a data-parallel training before it starts: one step of all ranks against the same step on a single rank. Used
+// by trainers. What it checks with shares nothing with what it checks: no DataParallel, no buckets, no sharded loader,
+// and no communicator has a part in the single rank's sums.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/comm/communicator.h"
+#include "engine/data/data_loader.h"
+#include "engine/nn/module.h"
+#include "engine/optim/optimizer.h"
+
+namespace heddle::comm {
+
+// One rank's training, in the parts that the gate needs. All of it must outlive the gate.
+struct ParitySubject {
+  nn::Module& model;
+  optim::Optimizer& optimizer;
+  // The step of all ranks on the next `images` images, up to the update: zero_grad(), this rank's share, backward,
+  // exchange. Begins at the same place of the data each time.
+  std::function<void(std::int64_t images)> sum_gradients;
+  // The update from those sums, which divides by the weight sum.
+  std::function<void()> update;
+  // For the single rank: the whole batch whose shares sum_gradients() works on.
+  std::function<data::Batch(std::int64_t images)> load_whole;
+  // The loss of images as a sum, with its sums in the parameters' tail.
+  std::function<Variable(const data::Batch& batch)> loss;
+};
+
+struct ParityOptions {
+  // Largest allowed ||a - b|| / ||b|| of a parameter's gradient and of its update.
+  double tolerance = 1e-4;
+};
+
+struct ParityResult {
+  double largest = 0.0;   // relative difference that was found
+  std::string parameter;  // where; empty if everything was equal
+};
+
+// Sizes of the batches to check: a full one and, unless that is so, a ragged one, which the ranks cannot share evenly:
+// the last one of the epoch, or else a small one.
+std::vector<std::int64_t> parity_batches(std::int64_t batch_size, std::int64_t dataset_size, int ranks);
+
+// For each of the batches: the ranks do a step; then rank 0 works through the shares of all ranks one after the other,
+// adds their gradients up in double and divides by the weight sum. Must agree: the divided gradient of each parameter,
+// weight sum, loss and number of samples; the update, with that of gradients that were divided before; and, bit for
+// bit, state and buffers of all ranks before the step and their state behind it. Costs about two steps.
+//
+// Afterwards weights, state of the optimiser, counters, buffers and random streams are what they were, bit for bit, if
+// the subject's functions leave nothing else behind (StepState's record ring and kSequence move on). Gradients are
+// fresh. Dropout needs the streams of nn::RandomStreams to agree. A step whose loss is not finite on both sides is
+// passed over: the training will meet it. Blocks; all ranks call it.
+//
+// Throws: CommError on all ranks with the same text: the worst parameter, both norms and the relative difference.
+ParityResult check_parity(const ParitySubject& subject, Communicator& communicator,
+                          const std::vector<std::int64_t>& batches, const ParityOptions& options = {});
+
+}  // namespace heddle::comm
