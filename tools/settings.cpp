@@ -130,6 +130,8 @@ void check_combinations(const Settings& s) {
               (s.schedule_step == defaults.schedule_step && s.schedule_gamma == defaults.schedule_gamma),
           fmt::format("--schedule-step and --schedule-gamma have no effect with --schedule {}; use --schedule step",
                       s.schedule));
+  require(s.accumulate <= s.batch_size,
+          fmt::format("--accumulate {} is more than the images of --batch-size {}", s.accumulate, s.batch_size));
   require(s.warmup_epochs <= static_cast<double>(s.epochs),
           fmt::format("--warmup-epochs {} is more than --epochs {}", s.warmup_epochs, s.epochs));
   require(s.dataset != "idx" || !s.data_dir.empty(), "--dataset idx needs --data-dir DIR with the four files");

@@ -20,6 +20,7 @@ struct Settings {
 
   std::int64_t epochs = 10;
   std::int64_t batch_size = 256;
+  std::int64_t accumulate = 1;
 
   std::string optimizer = "sgd";
   double lr = 0.1;

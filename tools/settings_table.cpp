@@ -60,6 +60,9 @@ std::vector<Setting> make_table() {
 
   rows.push_back(changeable(integer("epochs", &S::epochs, "epochs in all, also when resumed", 1, 1e6)));
   rows.push_back(integer("batch-size", &S::batch_size, "images a step, over all ranks", 1, 1e6));
+  rows.push_back(
+      changeable(integer("accumulate", &S::accumulate,
+                         "pieces in which a rank computes its images of a step, to need less memory", 1, 1e6)));
 
   rows.push_back(choice("optimizer", &S::optimizer, "update rule", {"sgd", "adam", "adamw"}));
   rows.push_back(number("lr", &S::lr, "learning rate (peak, with a schedule)", 0, 1e38));

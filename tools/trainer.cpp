@@ -80,6 +80,7 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
                  const data::DataLoaderOptions& normalisation, comm::Communicator* communicator)
     : model_(model),
       batch_size_(std::min(settings.batch_size, train.size())),
+      accumulate_(settings.accumulate),
       parameters_(model),
       communicator_(communicator),
       parallel_(communicator == nullptr ? nullptr
@@ -114,10 +115,16 @@ void Trainer::compute_gradients(std::int64_t images) {
   random_.begin_step();                            // layers draw from the step's streams
   optimizer_->zero_grad();                         // marks leaves fresh, no kernel
   const data::Batch batch = loader_.load(images);  // this rank's share: resident u8 -> normalised (B,H,W,C)
-  if (batch.size() == 0) return;                   // fewer images than ranks: this one joins the exchange with zeros
-  const Variable loss = compute_loss(batch);
-  // Sums of gradients over the batch. With ranks a full bucket goes out at once, unless this is recorded.
-  backward(loss, parallel_ && !graph_.records() ? parallel_->hook() : LeafReadyHook());
+  // Fewer images than ranks: one without joins the exchange with zeros. Fewer than pieces: as many pieces.
+  const std::int64_t pieces = std::min(accumulate_, batch.size());
+  for (std::int64_t piece = 0; piece < pieces; ++piece) {
+    const std::int64_t begin = batch.size() * piece / pieces, end = batch.size() * (piece + 1) / pieces;
+    const Variable loss =
+        compute_loss({batch.images.narrow(begin, end - begin), batch.labels.narrow(begin, end - begin)});
+    // Sums of gradients over the batch. With ranks a full bucket goes out at once, unless this is recorded.
+    const bool sends = parallel_ && !graph_.records() && piece == pieces - 1;
+    backward(loss, sends ? parallel_->hook() : LeafReadyHook());
+  }
 }
 
 Variable Trainer::compute_loss(const data::Batch& batch) {

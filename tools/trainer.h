@@ -104,6 +104,7 @@ class Trainer {
 
   nn::Module& model_;
   std::int64_t batch_size_;
+  std::int64_t accumulate_;
   nn::ParameterBuffer parameters_;
   comm::Communicator* communicator_;              // null: one rank
   std::unique_ptr<comm::DataParallel> parallel_;  // the same

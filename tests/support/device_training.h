@@ -12,11 +12,12 @@ namespace heddle::test {
 
 // A model and its trainer on a device, as `heddle train` puts them together.
 struct Training {
-  Training(const tools::Settings& settings, const datasets::ImageDatasetPair& data, Device device)
+  Training(const tools::Settings& settings, const datasets::ImageDatasetPair& data, Device device,
+           comm::Communicator* communicator = nullptr)
       : model(models::make_model(settings.model, {})),
         train(resident(data.train, device)),
         test(resident(data.test, device)),
-        trainer(settings, drawn(*model, device), train, {}) {}
+        trainer(settings, drawn(*model, device), train, {}, communicator) {}
 
   static data::ResidentDataset resident(const datasets::ImageDataset& part, Device device) {
     return {part.images, part.labels, part.height, part.width, part.channels, part.num_classes, device};
