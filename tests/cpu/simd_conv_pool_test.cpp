@@ -97,6 +97,16 @@ TEST_CASE("SIMD convolution with pooling on the fly equals the separate kernels"
       {4, 4, 2, 5, 5, 2, 2, 2, 1, 1, 1, 1},    // output larger than the input
       {11, 5, 7, 6, 3, 29, 7, 7, 2, 2, 3, 3},  // the stem of a residual network
       {3, 3, 1, 2, 3, 3, 2, 1, 1, 1, 0, 0},    // one window
+      // First layers whose channels lie in lanes: an odd number of windows, tails of channels, unused inputs.
+      {8, 8, 1, 6, 6, 13, 3, 3, 1, 1, 0, 0},
+      {9, 8, 1, 6, 5, 29, 3, 3, 1, 1, 0, 0},
+      {6, 7, 1, 4, 5, 8, 3, 3, 1, 1, 0, 0},
+      {5, 9, 1, 3, 7, 48, 3, 3, 1, 1, 0, 0},
+      {6, 6, 1, 6, 6, 16, 3, 3, 1, 1, 1, 1},  // padding: not of that kind
+      // Patches of several images at a time: three vectors, two and one, and channels that no block divides.
+      {6, 6, 10, 4, 4, 19, 3, 3, 1, 1, 0, 0},
+      {7, 7, 13, 6, 6, 11, 3, 3, 1, 1, 1, 1},
+      {6, 5, 8, 4, 4, 7, 2, 1, 1, 1, 0, 0},
   };
   for (const SimdKernels* k : available_tables()) {
     for (const ConvShape& s : shapes) {
@@ -105,6 +115,53 @@ TEST_CASE("SIMD convolution with pooling on the fly equals the separate kernels"
           for (const bool relu : {false, true}) check_fused(*k, s, n, pool, relu);
         }
       }
+    }
+  }
+}
+
+TEST_CASE("SIMD convolution of a first layer with pooling repeats bit for bit, however its images are cut") {
+  const ConvShape s = {
+      .in_h = 28, .in_w = 28, .in_c = 1, .out_h = 26, .out_w = 26, .out_c = 20, .kernel_h = 3, .kernel_w = 3};
+  const std::int64_t n = 9, pooled_numel = n * 13 * 13 * 20, weights = 20 * 9;
+  Random random;
+  const Floats x = random.uniform(n * 28 * 28), w = random.uniform(weights), dy = random.uniform(pooled_numel);
+  for (const SimdKernels* k : available_tables()) {
+    CAPTURE(k->isa);
+    std::vector<Floats> y, dw;
+    std::vector<std::vector<std::uint8_t>> codes;
+    for (const std::int64_t cut : {0, 4, 9}) {
+      Floats scratch = filled(k->conv_scratch_floats(s), static_cast<float>(cut)),
+             packed = filled(k->conv_packed_floats(s)),
+             partial = filled(k->conv_partial_floats(s), static_cast<float>(cut));
+      k->conv_pack_forward(s, w.data(), packed.data());
+      y.push_back(filled(pooled_numel));
+      codes.emplace_back(dy.size(), 99);
+      for (const Range range : {Range{0, cut}, Range{cut, n}}) {
+        k->conv_forward(s,
+                        {.x = x.data(),
+                         .packed_w = packed.data(),
+                         .relu = true,
+                         .pool = PoolAfter::kAverage,
+                         .y = y.back().data(),
+                         .pool_code = codes.back().data(),
+                         .scratch = scratch.data()},
+                        range);
+      }
+      k->conv_backward_weight(s,
+                              {.x = x.data(),
+                               .dy = dy.data(),
+                               .pool = PoolAfter::kAverage,
+                               .pool_code = codes.back().data(),
+                               .partial = partial.data(),
+                               .scratch = scratch.data()},
+                              {0, n});
+      dw.push_back(filled(weights));
+      k->conv_reduce_partials(s, {.partials = partial.data(), .count = 1, .dw = dw.back().data()});
+    }
+    for (std::size_t i = 1; i < y.size(); ++i) {
+      CHECK(y[0] == y[i]);
+      CHECK(codes[0] == codes[i]);
+      CHECK(dw[0] == dw[i]);
     }
   }
 }

@@ -4,6 +4,7 @@
 // lanes. Where they would leave too many lanes empty (a first layer with one channel), "images in lanes": both operands
 // are transposed a few rows at a time and the lanes are added up at the very end.
 #include "column_sums.h"
+#include "conv_direct.h"
 #include "conv_pool.h"
 #include "conv_weight.h"
 #include "lanes.h"
@@ -28,54 +29,148 @@ PooledRows pooled_rows(const ConvShape& s, const ConvBackwardWeight& args, std::
           .pooled_rows = rows / 2};
 }
 
-void patch_gradient(const ConvShape& s, const ConvBackwardWeight& args, Range images) {
-  const std::int64_t padded_w = cover_w(s), padded_h = cover_h(s);
-  const std::int64_t padded = padded_h * padded_w * s.in_c;
-  float* x = args.scratch;
-  float* column_sums = x + round_up(padded + kLanes, kLanes);
-  float* spread_dy = column_sums + column_sums_floats(s.out_c);
-  set_zero(x, padded + kLanes);
-  set_zero(column_sums, column_sums_floats(s.out_c));
+// The memory of patch_gradient, for patch_images(s) images.
+struct PatchScratch {
+  float* x;            // padded images
+  float* strips;       // [image][row of the padded image][column of the output][vectors * kLanes]
+  float* spread_dy;    // the gradient of the pooled output, spread
+  float* packed_dy;    // [block of channels][image][pixel][channel of the block]
+  float* column_sums;  // of dy, for the bias
+};
+
+struct PatchSizes {
+  std::int64_t x, strips, dy, column_sums;
+
+  // Loads and stores of whole vectors may reach kLanes floats behind an array.
+  static std::int64_t with_slack(std::int64_t floats) { return round_up(floats + kLanes, kLanes); }
+  HEDDLE_INLINE explicit PatchSizes(const ConvShape& s)
+      : x(with_slack(patch_images(s) * cover_h(s) * cover_w(s) * s.in_c)),
+        strips(with_slack(patch_images(s) * strip_numel(s, kMaxPatchVectors))),
+        dy(with_slack(patch_images(s) * output_numel(s))),
+        column_sums(with_slack(column_sums_floats(s.out_c))) {}
+  HEDDLE_INLINE std::int64_t all() const { return x + strips + 2 * dy + column_sums; }
+  HEDDLE_INLINE PatchScratch cut(float* memory) const {
+    return {.x = memory,
+            .strips = memory + x,
+            .spread_dy = memory + x + strips,
+            .packed_dy = memory + x + strips + dy,
+            .column_sums = memory + x + strips + 2 * dy};
+  }
+};
+
+void pad_image(const ConvShape& s, const float* from, float* to) {
+  const std::int64_t padded_w = cover_w(s);
+  const std::int64_t rows = min64(s.in_h, cover_h(s) - s.pad_h);
+  const std::int64_t row_copy = min64(s.in_w, padded_w - s.pad_w) * s.in_c;
+  for (std::int64_t ih = 0; ih < rows; ++ih) {
+    const float* row = from + ih * s.in_w * s.in_c;
+    float* padded = to + ((ih + s.pad_h) * padded_w + s.pad_w) * s.in_c;
+    for (std::int64_t i = 0; i < row_copy; ++i) padded[i] = row[i];
+  }
+}
+
+// Copies the V vectors at x of each row and column of windows, so that tiles read whole cache lines one after another.
+template <int V>
+void pack_strip(const ConvShape& s, const float* x, float* strip) {
+  const std::int64_t row = cover_w(s) * s.in_c, column = s.stride_w * s.in_c;
+  for (std::int64_t ih = 0; ih < cover_h(s); ++ih) {
+    const float* from = x + ih * row;
+    for (std::int64_t ow = 0; ow < s.out_w; ++ow, from += column, strip += V * kLanes) {
+      HEDDLE_UNROLL
+      for (int v = 0; v < V; ++v) store(strip + v * kLanes, load(from + v * kLanes));
+    }
+  }
+}
+
+void pack_strips(const ConvShape& s, const float* x, std::int64_t images, std::int64_t vectors, float* strips) {
+  const std::int64_t padded = cover_h(s) * cover_w(s) * s.in_c;
+  for (std::int64_t i = 0; i < images; ++i, x += padded, strips += strip_numel(s, vectors)) {
+    if (vectors == 1) pack_strip<1>(s, x, strips);
+    if (vectors == 2) pack_strip<2>(s, x, strips);
+    if (vectors == 3) pack_strip<3>(s, x, strips);
+    if (vectors == 4) pack_strip<4>(s, x, strips);
+  }
+}
+
+// dy (pixels, out_c) to blocks of channels. Each copy is whole vectors; what they bring too much, the next overwrites.
+void pack_channels(const float* dy, std::int64_t pixels, std::int64_t out_c, const ChannelBlocks& blocks, float* out) {
+  for (std::int64_t block = 0, first = 0; block < blocks.count; ++block) {
+    const std::int64_t size = block_size(blocks, block);
+    const std::int64_t copied = round_up(size, kLanes);
+    // Pixels whose copy ends inside dy.
+    const std::int64_t whole = max64(0, min64(pixels, (pixels * out_c - first - copied + out_c) / out_c));
+    const float* from = dy + first;
+    for (std::int64_t pixel = 0; pixel < whole; ++pixel, from += out_c, out += size) {
+      store(out, load(from));
+      for (std::int64_t c = kLanes; c < size; c += kLanes) store(out + c, load(from + c));
+    }
+    for (std::int64_t pixel = whole; pixel < pixels; ++pixel, from += out_c) {
+      for (std::int64_t c = 0; c < size; ++c) *out++ = from[c];
+    }
+    first += size;
+  }
+}
+
+// Adds the gradient of `images` images, whose strips for `vectors` vectors are packed, to its columns of partial sums.
+void add_patch_tiles(const ConvShape& s, const PatchScratch& scratch, std::int64_t images, std::int64_t vectors,
+                     const ChannelBlocks& channels, float* sums) {
+  const std::int64_t row_floats = partial_row_floats(s);
+  const std::int64_t row = s.out_w * vectors * kLanes;
+  PatchTile tile;
+  tile.image_x = strip_numel(s, vectors);
+  tile.row_x = s.stride_h * row;
+  tile.column_x = vectors * kLanes;
+  tile.images = images;
+  // Without a stride the rows of a strip follow each other as those of dy do.
+  tile.rows = s.stride_h == 1 ? 1 : s.out_h;
+  tile.columns = s.stride_h == 1 ? s.out_h * s.out_w : s.out_w;
+  tile.sum_stride = s.kernel_h * row_floats;
+  tile.dy = scratch.packed_dy;
+  for (std::int64_t b = 0, first = 0; b < channels.count; ++b) {
+    tile.channels = block_size(channels, b);
+    for (std::int64_t kh = 0; kh < s.kernel_h; ++kh) {
+      tile.x = scratch.strips + kh * row;
+      tile.sum = sums + (first * s.kernel_h + kh) * row_floats;
+      kPatchFunctions[vectors - 1][tile.channels](tile);
+    }
+    tile.dy += images * s.out_h * s.out_w * tile.channels;
+    first += tile.channels;
+  }
+}
+
+void patch_gradient(const ConvShape& s, const ConvBackwardWeight& args, Range range) {
+  const std::int64_t padded = cover_h(s) * cover_w(s) * s.in_c;
+  const PatchSizes sizes(s);
+  const PatchScratch scratch = sizes.cut(args.scratch);
+  set_zero(args.scratch, sizes.all());
   const std::int64_t row_floats = partial_row_floats(s);
   const ChannelBlocks vectors = channel_blocks(row_floats / kLanes, kMaxPatchVectors);
-  const std::int64_t rows = min64(s.in_h, padded_h - s.pad_h);
-  const std::int64_t row_copy = min64(s.in_w, padded_w - s.pad_w) * s.in_c;
-  for (std::int64_t n = images.begin; n < images.end; ++n) {
-    for (std::int64_t ih = 0; ih < rows; ++ih) {
-      const float* from = args.x + n * input_numel(s) + ih * s.in_w * s.in_c;
-      float* to = x + ((ih + s.pad_h) * padded_w + s.pad_w) * s.in_c;
-      for (std::int64_t i = 0; i < row_copy; ++i) to[i] = from[i];
+  for (std::int64_t n = range.begin; n < range.end; n += patch_images(s)) {
+    const std::int64_t images = min64(patch_images(s), range.end - n);
+    for (std::int64_t i = 0; i < images; ++i) {
+      pad_image(s, args.x + (n + i) * input_numel(s), scratch.x + i * padded);
     }
     const float* dy = args.dy + n * output_numel(s);
     if (args.pool != PoolAfter::kNone) {
-      spread_image(s, pooled_rows(s, args, n, 1, 0, s.out_h), spread_dy);
-      dy = spread_dy;
-    }
-    add_to_column_sums(dy, s.out_h * s.out_w, s.out_c, column_sums);
-    for (std::int64_t kh = 0; kh < s.kernel_h; ++kh) {
-      for (std::int64_t v = 0, first_vector = 0; v < vectors.count; ++v) {
-        const std::int64_t vector_count = block_size(vectors, v);
-        const ChannelBlocks channels = channel_blocks(s.out_c, max_patch_channels(vector_count));
-        for (std::int64_t b = 0, first = 0; b < channels.count; ++b) {
-          const std::int64_t channel_count = block_size(channels, b);
-          PatchTile tile;
-          tile.x = x + kh * padded_w * s.in_c + first_vector * kLanes;
-          tile.row_x = s.stride_h * padded_w * s.in_c;
-          tile.column_x = s.stride_w * s.in_c;
-          tile.dy = dy + first;
-          tile.channels = s.out_c;
-          tile.rows = s.out_h;
-          tile.columns = s.out_w;
-          tile.sum = args.partial + (first * s.kernel_h + kh) * row_floats + first_vector * kLanes;
-          tile.sum_stride = s.kernel_h * row_floats;
-          kPatchFunctions[vector_count - 1][channel_count](tile);
-          first += channel_count;
-        }
-        first_vector += vector_count;
+      for (std::int64_t i = 0; i < images; ++i) {
+        spread_image(s, pooled_rows(s, args, n + i, 1, 0, s.out_h), scratch.spread_dy + i * output_numel(s));
       }
+      dy = scratch.spread_dy;
+    }
+    const std::int64_t pixels = images * s.out_h * s.out_w;
+    add_to_column_sums(dy, pixels, s.out_c, scratch.column_sums);
+    std::int64_t packed_for = 0;
+    for (std::int64_t v = 0, first = 0; v < vectors.count; ++v) {
+      const std::int64_t count = block_size(vectors, v);
+      const ChannelBlocks channels = channel_blocks(s.out_c, max_patch_channels(count));
+      if (packed_for != count) pack_channels(dy, pixels, s.out_c, channels, scratch.packed_dy);
+      packed_for = count;
+      pack_strips(s, scratch.x + first * kLanes, images, count, scratch.strips);
+      add_patch_tiles(s, scratch, images, count, channels, args.partial + first * kLanes);
+      first += count;
     }
   }
-  finish_column_sums(column_sums, s.out_c, false, args.partial + s.out_c * s.kernel_h * row_floats);
+  finish_column_sums(scratch.column_sums, s.out_c, false, args.partial + s.out_c * s.kernel_h * row_floats);
 }
 
 // Adds one block of output rows [oh, oh + rows) to the lane sums. x and dy are in lanes, dy starts at row oh.
@@ -164,10 +259,8 @@ std::size_t conv_partial_floats(const ConvShape& s) {
 namespace {
 
 std::int64_t scratch_floats(const ConvShape& s) {
+  if (patch_fills_lanes(s)) return PatchSizes(s).all();
   const std::int64_t padded = cover_h(s) * cover_w(s) * s.in_c;
-  if (patch_fills_lanes(s)) {
-    return round_up(padded + kLanes, kLanes) + column_sums_floats(s.out_c) + output_numel(s);
-  }
   const std::int64_t sums = s.out_c * (s.kernel_h * s.kernel_w * s.in_c + 1);
   return (sums + padded + (lane_block_rows(s) + 1) * s.out_w * s.out_c) * kLanes;
 }
@@ -181,6 +274,7 @@ std::size_t conv_weight_scratch_floats(const ConvShape& s) {
 
 void conv_backward_weight(const ConvShape& shape, const ConvBackwardWeight& args, Range images) {
   const ConvShape s = pooled_part(shape, args.pool);
+  if (direct_applies(shape, args.pool)) return direct_gradient(shape, args, images);
   set_zero(args.partial, static_cast<std::int64_t>(conv_partial_floats(s)));
   if (patch_fills_lanes(s)) {
     patch_gradient(s, args, images);

@@ -1,5 +1,6 @@
 // Convolution forward with images in lanes: a block of images is transposed once, then every output pixel is a chain of
 // multiply-adds with full vectors. Rows of the output go back to (N,H,W,C) as soon as they are complete.
+#include "conv_direct.h"
 #include "conv_pool.h"
 
 namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE {
@@ -26,7 +27,7 @@ std::size_t conv_scratch_floats(const ConvShape& s) {
   // Forward: an image, a row of the output and of pool codes, four pixels of a block. Backward: an image, a row.
   const std::int64_t forward = input_numel(s) + 2 * s.out_w * s.out_c + 4 * kMaxChannelBlock;
   const std::int64_t backward = output_numel(s) + max64(s.in_w * s.in_c, s.out_w * s.out_c);
-  const std::int64_t lanes = max64(forward, backward) * kImageBlock;
+  const std::int64_t lanes = max64(max64(forward, backward) * kImageBlock, direct_scratch_floats(s));
   return static_cast<std::size_t>(max64(lanes, static_cast<std::int64_t>(conv_weight_scratch_floats(s))));
 }
 
@@ -110,6 +111,7 @@ void forward_row(const ConvShape& s, const ConvForward& args, const float* x, st
 }  // namespace
 
 void conv_forward(const ConvShape& s, const ConvForward& args, Range images) {
+  if (direct_applies(s, args.pool)) return direct_forward(s, args, images);
   const bool pooled = args.pool != PoolAfter::kNone;
   const std::int64_t rows = pooled ? s.out_h / 2 : s.out_h;
   const std::int64_t row_numel = (pooled ? s.out_w / 2 : s.out_w) * s.out_c;

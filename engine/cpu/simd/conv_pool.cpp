@@ -3,48 +3,19 @@
 #include "conv_pool.h"
 
 #include "pool_channels.h"
+#include "pool_window.h"
 
 namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE {
 namespace {
-
-HEDDLE_INLINE Vec int_bits(std::int32_t value) { return as_float(value - IntVec{}); }
-
-HEDDLE_INLINE void max_of_window(const Vec* in, bool with_relu, Vec* y, Vec* code) {
-  Vec best = with_relu ? Vec{} : in[0];
-  Vec bit = with_relu ? Vec{} : int_bits(1);
-  HEDDLE_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const IntVec better = (in[i] > best) | (in[i] != in[i]);
-    best = select(better, in[i], best);
-    bit = select(better, int_bits(1 << i), bit);
-  }
-  *y = best;
-  *code = bit;
-}
-
-// The inputs are already max(., 0) if there is a ReLU; its gradient passes where they are above 0.
-HEDDLE_INLINE void average_of_window(const Vec* in, bool with_relu, Vec* y, Vec* code) {
-  IntVec bits = 15 - IntVec{};
-  if (with_relu) {
-    bits = IntVec{};
-    HEDDLE_UNROLL
-    for (int i = 0; i < 4; ++i) bits |= (in[i] > Vec{}) & (1 << i);
-  }
-  *y = (in[0] + in[1] + in[2] + in[3]) * 0.25f;
-  *code = as_float(bits);
-}
 
 // Stores the four gradients of one vector of a pooled output; the window's elements are `right` and `down` apart.
 template <class Lanes>
 HEDDLE_INLINE void spread(const Lanes& lanes, Vec dy, IntVec code, float* out, std::int64_t right, std::int64_t down) {
   HEDDLE_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const IntVec receives = (code & (1 << i)) != 0;
-    lanes.put(out + (i / 2) * down + (i % 2) * right, select(receives, dy, Vec{}));
+    lanes.put(out + (i / 2) * down + (i % 2) * right, gradient_in_window(dy, code, i));
   }
 }
-
-HEDDLE_INLINE float share(PoolAfter pool) { return pool == PoolAfter::kAverage ? 0.25f : 1.0f; }
 
 }  // namespace
 
@@ -66,7 +37,7 @@ void pool_lane_window(const ConvForward& args, const float* window, std::int64_t
 void spread_lane_rows(const ConvShape& part, const PooledRows& pooled, std::int64_t width, float* out, float* scratch) {
   const std::int64_t row_numel = part.out_w / 2 * part.out_c;
   const std::int64_t right = part.out_c * width, down = part.out_w * right;
-  const float factor = share(pooled.pool);
+  const float factor = pool_share(pooled.pool);
   const LaneRun run = {pooled.image_stride, pooled.images, row_numel};
   float* code = scratch + row_numel * width;
   for (std::int64_t row = 0; row < pooled.pooled_rows; ++row) {
@@ -84,15 +55,22 @@ void spread_lane_rows(const ConvShape& part, const PooledRows& pooled, std::int6
 
 void spread_image(const ConvShape& part, const PooledRows& pooled, float* out) {
   const std::int64_t right = part.out_c, down = part.out_w * right;
-  const float factor = share(pooled.pool);
+  const float factor = pool_share(pooled.pool);
+  const auto spread_channels = [&](std::int64_t at, float* corner, std::int64_t c, auto lanes) {
+    spread(lanes, lanes.get(pooled.dy + at + c) * factor, lanes.get_bytes(pooled.code + at + c), corner + c, right,
+           down);
+  };
   for (std::int64_t row = 0; row < pooled.pooled_rows; ++row) {
     for (std::int64_t column = 0; column < part.out_w / 2; ++column) {
       const std::int64_t at = (row * (part.out_w / 2) + column) * part.out_c;
       float* corner = out + 2 * row * down + 2 * column * right;
-      for_channels(part.out_c, [&](std::int64_t c, auto lanes) {
-        spread(lanes, lanes.get(pooled.dy + at + c) * factor, lanes.get_bytes(pooled.code + at + c), corner + c, right,
-               down);
-      });
+      for (std::int64_t c = 0; c + kLanes <= part.out_c; c += kLanes) spread_channels(at, corner, c, AllLanes{});
+      if (part.out_c % kLanes == 0) continue;
+      if (part.out_c > kLanes) {  // Overlaps the vector before it: the same values once more.
+        spread_channels(at, corner, part.out_c - kLanes, AllLanes{});
+      } else {
+        spread_channels(at, corner, 0, FirstLanes{part.out_c});
+      }
     }
   }
 }

@@ -17,17 +17,19 @@ void patch_tile(const PatchTile& tile) {
     for (int v = 0; v < V; ++v) sum[c][v] = Vec{};
   }
   const float* dy = tile.dy;
-  for (std::int64_t row = 0; row < tile.rows; ++row) {
-    const float* x = tile.x + row * tile.row_x;
-    for (std::int64_t column = 0; column < tile.columns; ++column, x += tile.column_x, dy += tile.channels) {
-      Vec in[V];
-      HEDDLE_UNROLL
-      for (int v = 0; v < V; ++v) in[v] = load(x + v * kLanes);
-      HEDDLE_UNROLL
-      for (int c = 0; c < C; ++c) {
-        const Vec gradient = broadcast(dy[c]);
+  for (std::int64_t image = 0; image < tile.images; ++image) {
+    for (std::int64_t row = 0; row < tile.rows; ++row) {
+      const float* x = tile.x + image * tile.image_x + row * tile.row_x;
+      for (std::int64_t column = 0; column < tile.columns; ++column, x += tile.column_x, dy += tile.channels) {
+        Vec in[V];
         HEDDLE_UNROLL
-        for (int v = 0; v < V; ++v) sum[c][v] += in[v] * gradient;
+        for (int v = 0; v < V; ++v) in[v] = load(x + v * kLanes);
+        HEDDLE_UNROLL
+        for (int c = 0; c < C; ++c) {
+          const Vec gradient = broadcast(dy[c]);
+          HEDDLE_UNROLL
+          for (int v = 0; v < V; ++v) sum[c][v] += in[v] * gradient;
+        }
       }
     }
   }
@@ -83,10 +85,10 @@ const TileFunction kPatchFunctions[kMaxPatchVectors][kMaxPatchChannels + 1] = {
 const TileFunction kLaneFunctions[kMaxLaneChannels][kMaxLaneTaps] = {
     {HEDDLE_LANE(1)}, {HEDDLE_LANE(2)}, {HEDDLE_LANE(3)}, {HEDDLE_LANE(4)}};
 #else
-#define HEDDLE_PATCH6(v) \
-  nullptr, patch_tile<v, 1>, patch_tile<v, 2>, patch_tile<v, 3>, patch_tile<v, 4>, patch_tile<v, 5>, patch_tile<v, 6>
+#define HEDDLE_PATCH4(v) nullptr, patch_tile<v, 1>, patch_tile<v, 2>, patch_tile<v, 3>, patch_tile<v, 4>
+#define HEDDLE_PATCH6(v) HEDDLE_PATCH4(v), patch_tile<v, 5>, patch_tile<v, 6>
 const TileFunction kPatchFunctions[kMaxPatchVectors][kMaxPatchChannels + 1] = {
-    {HEDDLE_PATCH6(1), patch_tile<1, 7>, patch_tile<1, 8>}, {HEDDLE_PATCH6(2)}};
+    {HEDDLE_PATCH6(1), patch_tile<1, 7>, patch_tile<1, 8>}, {HEDDLE_PATCH6(2)}, {HEDDLE_PATCH4(3)}};
 #define HEDDLE_LANE(c) lane_tile<c, 1>, lane_tile<c, 2>, lane_tile<c, 3>
 const TileFunction kLaneFunctions[kMaxLaneChannels][kMaxLaneTaps] = {
     {HEDDLE_LANE(1)}, {HEDDLE_LANE(2)}, {HEDDLE_LANE(3)}};

@@ -68,11 +68,25 @@ typedef std::uint8_t ByteVec __attribute__((vector_size(HEDDLE_SIMD_LANES)));
 typedef std::uint8_t UnalignedByteVec __attribute__((vector_size(HEDDLE_SIMD_LANES), aligned(1), may_alias));
 
 // A vector of floats, or of bytes widened to integers whose bits stand in for floats.
-HEDDLE_INLINE Vec load_wide(const float* p) { return load(p); }
-HEDDLE_INLINE Vec load_wide(const std::uint8_t* p) {
-  const ByteVec bytes = *reinterpret_cast<const UnalignedByteVec*>(p);
-  return as_float(__builtin_convertvector(bytes, IntVec));
+HEDDLE_INLINE IntVec load_bytes(const std::uint8_t* p) {
+#if HEDDLE_SIMD_LANES == 8
+  return reinterpret_cast<IntVec>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  return __builtin_convertvector(static_cast<ByteVec>(*reinterpret_cast<const UnalignedByteVec*>(p)), IntVec);
+#endif
 }
+// Integers in [0, 255].
+HEDDLE_INLINE void store_bytes(std::uint8_t* p, IntVec v) {
+#if HEDDLE_SIMD_LANES == 8  // Compilers make eight single extractions of a conversion.
+  const __m256i all = reinterpret_cast<__m256i>(v);
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(words, words));
+#else
+  *reinterpret_cast<UnalignedByteVec*>(p) = __builtin_convertvector(v, ByteVec);
+#endif
+}
+HEDDLE_INLINE Vec load_wide(const float* p) { return load(p); }
+HEDDLE_INLINE Vec load_wide(const std::uint8_t* p) { return as_float(load_bytes(p)); }
 HEDDLE_INLINE float wide(float value) { return value; }
 HEDDLE_INLINE float wide(std::uint8_t value) { return __builtin_bit_cast(float, static_cast<std::int32_t>(value)); }
 
@@ -167,8 +181,7 @@ HEDDLE_INLINE void lanes_to_bytes(const float* src, const LaneRun& run, std::int
         transpose(r);
         HEDDLE_UNROLL
         for (int i = 0; i < kLanes; ++i) {
-          const ByteVec bytes = __builtin_convertvector(as_int(r[i]), ByteVec);
-          *reinterpret_cast<UnalignedByteVec*>(d + i * run.image_stride + e) = bytes;
+          store_bytes(d + i * run.image_stride + e, as_int(r[i]));
         }
       }
       continue;

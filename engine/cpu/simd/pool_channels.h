@@ -10,12 +10,8 @@ namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE {
 struct AllLanes {
   HEDDLE_INLINE Vec get(const float* p) const { return load(p); }
   HEDDLE_INLINE void put(float* p, Vec v) const { store(p, v); }
-  HEDDLE_INLINE IntVec get_bytes(const std::uint8_t* p) const {
-    return __builtin_convertvector(static_cast<ByteVec>(*reinterpret_cast<const UnalignedByteVec*>(p)), IntVec);
-  }
-  HEDDLE_INLINE void put_bytes(std::uint8_t* p, IntVec v) const {
-    *reinterpret_cast<UnalignedByteVec*>(p) = __builtin_convertvector(v, ByteVec);
-  }
+  HEDDLE_INLINE IntVec get_bytes(const std::uint8_t* p) const { return load_bytes(p); }
+  HEDDLE_INLINE void put_bytes(std::uint8_t* p, IntVec v) const { store_bytes(p, v); }
 };
 
 // The first `count` lanes; touches no memory behind them.

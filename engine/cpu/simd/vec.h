@@ -49,7 +49,13 @@ HEDDLE_INLINE Vec as_float(IntVec v) { return reinterpret_cast<Vec>(v); }
 // Lanes of a where the mask (0 or -1) is set, else of b.
 HEDDLE_INLINE Vec select(IntVec mask, Vec a, Vec b) { return mask ? a : b; }
 // max(v, 0) that keeps NaN.
-HEDDLE_INLINE Vec relu(Vec v) { return v < Vec{} ? Vec{} : v; }
+HEDDLE_INLINE Vec relu(Vec v) {
+#if HEDDLE_SIMD_LANES == 8  // The instruction is defined as 0 > v ? 0 : v; compilers make two of the comparison.
+  return _mm256_max_ps(Vec{}, v);
+#else
+  return v < Vec{} ? Vec{} : v;
+#endif
+}
 
 // The first n lanes (n < kLanes) from memory, others 0; reads nothing behind p + n.
 HEDDLE_INLINE Vec load_first(const float* p, std::int64_t n) {
