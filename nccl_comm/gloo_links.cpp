@@ -332,18 +332,28 @@ void GlooLinks::explain(int peer, const std::string& late, const char* deed) {
   }
   const std::string purpose = describe(request_, what_);
   if (Clock::now() >= deadline_) {
-    fail(join_text(purpose, ": ", late, " of ", world_size(), " did not ", deed, " within ", seconds(timeout_), " s"));
+    end(join_text(purpose, ": ", late, " of ", world_size(), " did not ", deed, " within ", seconds(timeout_), " s"));
+    // The peer may have given up long ago, if this process was stopped for a while.
+    const std::optional<std::string> goodbye = read_goodbye(peer, std::chrono::milliseconds(1));
+    const std::lock_guard lock(mutex_);
+    throw CommError(goodbye && *goodbye != kLeft ? *goodbye : reason_);
   }
-  std::string goodbye;
-  try {
-    Peer& gone = peers_[static_cast<std::size_t>(peer)];
-    gone.goodbye_buffer->waitRecv(kGoodbyeTime);
-    goodbye.assign(gone.goodbye.data(), ::strnlen(gone.goodbye.data(), gone.goodbye.size()));
-  } catch (const std::exception&) {
+  const std::optional<std::string> goodbye = read_goodbye(peer, kGoodbyeTime);
+  if (!goodbye) {
     fail(join_text(purpose, ": rank ", peer, " of ", world_size(),
                    " is gone: its process has ended, or the connection is lost"));
   }
-  fail(goodbye == kLeft ? join_text(purpose, ": rank ", peer, " of ", world_size(), " has left") : goodbye);
+  fail(*goodbye == kLeft ? join_text(purpose, ": rank ", peer, " of ", world_size(), " has left") : *goodbye);
+}
+
+std::optional<std::string> GlooLinks::read_goodbye(int peer, std::chrono::milliseconds time) noexcept {
+  try {
+    Peer& gone = peers_[static_cast<std::size_t>(peer)];
+    gone.goodbye_buffer->waitRecv(time);
+    return std::string(gone.goodbye.data(), ::strnlen(gone.goodbye.data(), gone.goodbye.size()));
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
 }
 
 void GlooLinks::fail(const std::string& reason) {

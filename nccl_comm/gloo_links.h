@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,7 +68,9 @@ class GlooLinks {
   [[noreturn]] void fail(const std::string& reason);
   // After a wait for the peer has failed: finds out why. late: ranks to name if the time is over.
   [[noreturn]] void explain(int peer, const std::string& late, const char* deed);
-  // "rank 1 of 3", "ranks 1, 2 of 3": peers whose header has not come.
+  // Why the peer has gone, if it has said so. When the time is over nothing more can be said to anybody.
+  std::optional<std::string> read_goodbye(int peer, std::chrono::milliseconds time) noexcept;
+  // "rank 1", "ranks 1, 2": peers whose header has not come.
   std::string list_late(int first);
 
   int rank_;

@@ -1,10 +1,16 @@
 // `heddle train`: checks everything, then makes the run folder, then trains.
 #include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
 
 #include "engine/device/device_runtime.h"
 #include "nccl_comm/rank_threads.h"
 #include "tools/command.h"
 #include "tools/data_source.h"
+#include "tools/rank_process.h"
 #include "tools/training_job.h"
 
 namespace heddle::tools {
@@ -21,20 +27,30 @@ data::ResidentDataset make_resident(datasets::ImageDataset& part, Device device)
   return resident;
 }
 
-int train(TrainOptions& options, CommandContext& context) {
-  const InterruptWatch interrupt;
-  const Runtime runtime = start_runtime(options.settings);
-  for (const std::string& notice : runtime.notices) context.out.line("note     " + notice);
-  for (const std::string& notice : options.notices) context.out.line("note     " + notice);
+// processes: the other ranks, if they are processes; null: those that are asked for are threads.
+int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communicator* processes,
+          CommandContext& context) {
+  const bool reports = processes == nullptr || processes->rank() == 0;
+  Runtime runtime = start_runtime(options.settings);
+  if (processes != nullptr) share_threads(*processes, options.settings, runtime);
+  if (reports) {
+    for (const std::string& notice : runtime.notices) context.out.line("note     " + notice);
+    for (const std::string& notice : options.notices) context.out.line("note     " + notice);
+  }
 
   datasets::ImageDatasetPair data = load_data(options.settings);
-  print_data(data, options.settings, context.out, context.err);
+  if (reports) print_data(data, options.settings, context.out, context.err);
   const ModelDescription description = describe_model(options.settings, data.train);
   const Json data_description = data_to_json(data);
   const data::ResidentDataset train_set = make_resident(data.train, runtime.device);
   const data::ResidentDataset test_set = make_resident(data.test, runtime.device);
   const auto ranks = static_cast<int>(options.settings.ranks);
-  StopAgreement stop(interrupt, ranks);
+  std::optional<StopAgreement> stop;
+  if (processes != nullptr) {
+    stop.emplace(interrupt, *processes);
+  } else {
+    stop.emplace(interrupt, ranks);
+  }
   const TrainingJob job{.options = options,
                         .resumes = options.resumed.has_value(),
                         .runtime = runtime,
@@ -43,16 +59,41 @@ int train(TrainOptions& options, CommandContext& context) {
                         .train = train_set,
                         .test = test_set,
                         .interrupt = interrupt,
-                        .stop = stop,
+                        .stop = *stop,
                         .out = context.out,
                         .err = context.err};
+  if (processes != nullptr) return run_training_job(job, processes);
   if (ranks == 1) return run_training_job(job, nullptr);
   std::atomic<int> code{exit_code::kDone};
-  comm::run_rank_threads(ranks, {}, [&](comm::Communicator& communicator) {
+  comm::run_rank_threads(ranks, communicator_options(options.settings), [&](comm::Communicator& communicator) {
     const int rank_code = run_training_job(job, &communicator);
     if (communicator.rank() == 0) code = rank_code;
   });
   return code;
+}
+
+// This process is one rank of several.
+int train_as_process(TrainOptions& options, const comm::LaunchEnv& launch, CommandContext& context) {
+  if (launch.rank > 0) context.err.set_prefix("[rank " + std::to_string(launch.rank) + "] ");
+  // mpirun gives its first process a terminal of its own, and writes to a file what it reads there.
+  context.out.set_plain();
+  apply_launcher(launch, options.settings);
+  const InterruptWatch interrupt;
+  const std::unique_ptr<comm::Communicator> processes = join_ranks(launch, options);
+  try {
+    const int code = train(options, interrupt, processes.get(), context);
+    // Rank 0 may have failed, and says so.
+    if (code == exit_code::kFailed) processes->barrier("end of the failed training");
+    return code;
+  } catch (const CommError&) {
+    // The launcher ends all ranks when the first one fails: that should be the one that knows more.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    throw;
+  } catch (const std::exception& error) {
+    processes->abort("rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.world_size) +
+                     " has failed: " + error.what());
+    throw;
+  }
 }
 
 }  // namespace
@@ -64,10 +105,14 @@ int run_train(CommandContext& context) {
     context.out.write(help_text(spec));
     return exit_code::kDone;
   }
-  TrainOptions options = read_train_options(arguments);
+  const std::optional<comm::LaunchEnv> launch = find_launcher(arguments);
+  const bool reports = !launch || launch->rank == 0;
+  TrainOptions options = read_train_options(arguments, reports);
   // Before seconds are spent on the data.
-  if (!options.resumed) RunFolder::check_new(options.out);
-  return train(options, context);
+  if (!options.resumed && reports) RunFolder::check_new(options.out);
+  if (launch) return train_as_process(options, *launch, context);
+  const InterruptWatch interrupt;
+  return train(options, interrupt, nullptr, context);
 }
 
 }  // namespace heddle::tools

@@ -24,7 +24,8 @@ bool can_move_cursor(int fd) {
 Console::Console(int fd) : fd_(fd), is_terminal_(can_move_cursor(fd)) {}
 
 void Console::line(std::string_view text) {
-  std::string whole(text);
+  std::string whole = prefix_;
+  whole += text;
   whole += '\n';
   write(whole);
 }

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace heddle::tools {
 
@@ -11,6 +12,12 @@ namespace heddle::tools {
 class Console {
  public:
   explicit Console(int fd);
+
+  // Begins every line from now on, to tell processes apart that write to one place.
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+
+  // No cursor movement, although it looks like a terminal: somebody else collects what comes out.
+  void set_plain() noexcept { is_terminal_ = false; }
 
   // Writes the text and a line end in one go.
   void line(std::string_view text = {});
@@ -25,6 +32,7 @@ class Console {
   int error() const noexcept { return error_; }
 
  private:
+  std::string prefix_;
   int fd_;
   bool is_terminal_;
   int error_ = 0;

@@ -45,9 +45,9 @@ InterruptWatch::~InterruptWatch() {
 
 int InterruptWatch::signal() const noexcept { return first_signal; }
 
-const char* InterruptWatch::signal_name() const noexcept {
+const char* InterruptWatch::signal_name(int signal) noexcept {
   for (const WatchedSignal& watched : kWatched) {
-    if (watched.number == first_signal) return watched.name;
+    if (watched.number == signal) return watched.name;
   }
   return "no signal";
 }

@@ -16,9 +16,13 @@ class InterruptWatch {
   int signal() const noexcept;
   bool requested() const noexcept { return signal() != 0; }
   // "SIGINT", "SIGTERM" or "SIGHUP".
-  const char* signal_name() const noexcept;
+  const char* signal_name() const noexcept { return signal_name(signal()); }
   // What a shell reports for a process ended by the signal: 128 + its number.
-  int exit_code() const noexcept { return 128 + signal(); }
+  int exit_code() const noexcept { return exit_code(signal()); }
+
+  // The same for a signal that another rank has got.
+  static const char* signal_name(int signal) noexcept;
+  static int exit_code(int signal) noexcept { return 128 + signal; }
 };
 
 }  // namespace heddle::tools

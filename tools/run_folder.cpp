@@ -97,11 +97,16 @@ RunFolder RunFolder::create_named(const std::string& model, const std::string& d
   return create(path);
 }
 
-RunFolder RunFolder::open(const std::string& path) {
+RunFolder RunFolder::open_to_read(const std::string& path) {
   RunFolder folder(path);
   if (!exists(folder.file(kDescription))) {
     throw UsageError(fmt::format("--resume {}: no run is there ({} is missing)", path, folder.file(kDescription)));
   }
+  return folder;
+}
+
+RunFolder RunFolder::open(const std::string& path) {
+  RunFolder folder = open_to_read(path);
   create_folders(folder.checkpoints_path());
   folder.lock();
   folder.open_metrics();

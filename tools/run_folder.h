@@ -22,6 +22,8 @@ class RunFolder {
   static RunFolder create_named(const std::string& model, const std::string& dataset);
   // Opens the folder of an earlier run. Throws: IoError; UsageError if it holds no run.
   static RunFolder open(const std::string& path);
+  // The same for one who only reads: the folder may be another process's.
+  static RunFolder open_to_read(const std::string& path);
 
   const std::string& path() const noexcept { return path_; }
   std::string checkpoints_path() const { return path_ + "/checkpoints"; }

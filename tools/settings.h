@@ -45,6 +45,7 @@ struct Settings {
   bool sync_bn = false;
   bool parity_gate = true;
   std::int64_t check_replicas = 0;
+  double comm_timeout = 60.0;
   std::int64_t threads = 0;
   std::int64_t seed = 1;
   bool deterministic = false;

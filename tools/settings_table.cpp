@@ -90,7 +90,10 @@ std::vector<Setting> make_table() {
   rows.push_back(changeable(choice("kernels", &S::kernels,
                                    "implementations to prefer: the fastest, the vendor libraries', or our own",
                                    {"auto", "vendor", "own"})));
-  rows.push_back(changeable(integer("ranks", &S::ranks, "data-parallel ranks in this process", 1, 1024)));
+  rows.push_back(changeable(
+      integer("ranks", &S::ranks, "data-parallel ranks in this process; a launcher starts others", 1, 1024)));
+  rows.push_back(
+      changeable(number("comm-timeout", &S::comm_timeout, "seconds that a rank waits for another one", 0.1, 86400)));
   rows.push_back(on_off("sync-bn", &S::sync_bn, "batch statistics over all ranks"));
   rows.push_back(changeable(on_off("parity-gate", &S::parity_gate,
                                    "check before training that a step of all ranks is that of one; "

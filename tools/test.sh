@@ -52,6 +52,9 @@ done
 build=${HEDDLE_BUILD_DIR:-$build}
 
 install_packages "${build_packages[@]}" "${test_packages[@]}"
+for package in "${optional_packages[@]}" "${optional_test_packages[@]}"; do
+  try_package "$package" || say "the package $package is not to be had: tests that need it are skipped"
+done
 try_package dataset-fashion-mnist || say "the Fashion-MNIST package is not to be had: tests on the real data are skipped"
 # Several test programs with several threads each share the cores: a thread that spins while it waits takes the core from
 # the one that it waits for. Timeouts are for a quiet machine, this one may be busy.

@@ -61,7 +61,7 @@ TrainOptions read_new_run(const ParsedArguments& arguments) {
   return options;
 }
 
-TrainOptions read_resumed_run(const ParsedArguments& arguments) {
+TrainOptions read_resumed_run(const ParsedArguments& arguments, bool reports) {
   for (const char* name : {"out", "config", "preset"}) {
     if (arguments.has(name)) {
       throw UsageError(
@@ -70,7 +70,7 @@ TrainOptions read_resumed_run(const ParsedArguments& arguments) {
   }
   TrainOptions options;
   const std::string path = arguments.get("resume");
-  options.resumed = RunFolder::open(path);
+  options.resumed = reports ? RunFolder::open(path) : RunFolder::open_to_read(path);
   const Json description = options.resumed->read_description();
   if (!description.is_object() || !description.contains("settings")) {
     throw UsageError(fmt::format("--resume {}: run.json holds no settings", path));
@@ -126,11 +126,16 @@ CommandSpec train_spec() {
                         "settings that belong together: " + join_names(preset_names(), "|") +
                             "; stronger than --config, weaker than other flags",
                         "", run});
+  spec.flags.push_back({"store", "PLACE",
+                        "where ranks that a launcher starts meet, file:FOLDER or tcp:HOST:PORT (default: as the "
+                        "launcher says)",
+                        "", run});
   return spec;
 }
 
-TrainOptions read_train_options(const ParsedArguments& arguments) {
-  TrainOptions options = arguments.has("resume") ? read_resumed_run(arguments) : read_new_run(arguments);
+TrainOptions read_train_options(const ParsedArguments& arguments, bool reports) {
+  TrainOptions options = arguments.has("resume") ? read_resumed_run(arguments, reports) : read_new_run(arguments);
+  options.store = arguments.get("store");
   check_combinations(options.settings);
   return options;
 }

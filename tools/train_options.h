@@ -15,6 +15,7 @@ struct TrainOptions {
   Settings settings;
   std::string preset;                // "" if none was asked for
   std::string out;                   // "" = make a name
+  std::string store;                 // where ranks in processes meet; "" = where the launcher says
   std::optional<RunFolder> resumed;  // the run to continue
   std::vector<std::string> notices;  // one line each, for the user
 };
@@ -23,7 +24,7 @@ CommandSpec train_spec();
 
 // A new run: defaults, then --config, then --preset, then flags; later ones win. With --resume the settings of the run,
 // then flags, which must not contradict it. Checks everything that can be checked without data.
-// Throws: UsageError, IoError.
-TrainOptions read_train_options(const ParsedArguments& arguments);
+// reports: this rank writes into the run's folder. Throws: UsageError, IoError.
+TrainOptions read_train_options(const ParsedArguments& arguments, bool reports = true);
 
 }  // namespace heddle::tools

@@ -64,12 +64,15 @@ std::string share_text(const Settings& settings) {
                                                    : fmt::format("{} to {}", smaller, smaller + 1);
 }
 
-void print_start(const TrainOptions& options, const Runtime& runtime, const nn::Module& model, Console& out) {
+void print_start(const TrainOptions& options, const Runtime& runtime, const nn::Module& model, Console& out,
+                 const comm::Communicator* communicator) {
   out.line(fmt::format("device   {}: {}; {}", runtime.device.to_string(), runtime.device_name, runtime.backend_name));
   out.line(fmt::format("threads  {} ({})", runtime.threads, runtime.threads_source));
-  if (options.settings.ranks > 1) {
-    out.line(fmt::format("ranks    {} in this process, {} images of a batch of {} each", options.settings.ranks,
-                         share_text(options.settings), options.settings.batch_size));
+  if (communicator != nullptr) {
+    const bool together = std::string_view(communicator->name()) == "in-process";
+    out.line(fmt::format("ranks    {} in {}, {} images of a batch of {} each", communicator->world_size(),
+                         together ? "this process" : "a process each", share_text(options.settings),
+                         options.settings.batch_size));
   }
   out.line(fmt::format("model    {}, {} parameters", options.settings.model, model.num_parameters()));
   out.line(fmt::format("seed     {}", options.settings.seed));
@@ -213,7 +216,7 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
   model->to(job.runtime.device);
   Trainer trainer(settings, *model, job.train, job.description.loader_options(), communicator);
   Evaluator evaluator(*model, job.test, job.description.loader_options(), settings.graph, communicator);
-  if (reports) print_start(job.options, job.runtime, *model, job.out);
+  if (reports) print_start(job.options, job.runtime, *model, job.out, communicator);
   if (communicator == nullptr && job.interrupt.requested()) {
     job.err.line(fmt::format("heddle: interrupted by {} before the first step; nothing was written",
                              job.interrupt.signal_name()));

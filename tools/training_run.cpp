@@ -143,15 +143,20 @@ void TrainingRun::clear_progress() {
 }
 
 int TrainingRun::stop_interrupted() {
-  if (parts_.report == nullptr) return parts_.interrupt.exit_code();
+  const int signal = parts_.stop.signal();
+  if (parts_.report != nullptr) save_interrupted(InterruptWatch::signal_name(signal));
+  parts_.stop.leave_together();
+  return InterruptWatch::exit_code(signal);
+}
+
+void TrainingRun::save_interrupted(const char* signal_name) {
   clear_progress();
   const std::string path = parts_.report->checkpoints.save(parts_.trainer, false);
   const checkpoint::TrainingState& state = parts_.trainer.state();
   parts_.report->out.line(
       fmt::format("interrupted by {} in epoch {} after step {}: saved {}; continue with heddle train "
                   "--resume {}",
-                  parts_.interrupt.signal_name(), state.epoch + 1, state.step, path, parts_.report->folder.path()));
-  return parts_.interrupt.exit_code();
+                  signal_name, state.epoch + 1, state.step, path, parts_.report->folder.path()));
 }
 
 std::string TrainingRun::last_checkpoint() const {

@@ -54,6 +54,7 @@ class TrainingRun {
   void finish_epoch(const Evaluation& test);
   void show_progress_if_due();
   int stop_interrupted();
+  void save_interrupted(const char* signal_name);
   // The drift monitor: after every --check-replicas steps, and before anything is saved.
   void check_replicas_if_due();
   void check_replicas();

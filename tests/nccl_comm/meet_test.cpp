@@ -15,10 +15,12 @@
 #include "tests/nccl_comm/rank_results.h"
 #include "tests/support/catch.h"
 #include "tests/support/contains.h"
+#include "tests/support/free_port.h"
 #include "tests/support/temp_folder.h"
 
 using namespace heddle;
 using heddle::test::contains;
+using heddle::test::free_port;
 using heddle::test::message_of;
 using heddle::test::TempFolder;
 using testing::RankResults;
@@ -28,18 +30,6 @@ namespace {
 using MakeStore = std::function<std::unique_ptr<comm::Store>(int rank)>;
 
 constexpr std::chrono::milliseconds kPatient{60'000};
-
-// A port that nobody uses now.
-std::uint16_t free_port() {
-  const FileHandle fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
-  REQUIRE(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
-  return ntohs(address.sin_port);
-}
 
 MakeStore memory_stores() {
   return [memory = comm::make_store_memory()](int) { return comm::make_memory_store(memory); };

@@ -1,0 +1,167 @@
+#include "tools/rank_process.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include "engine/core/file.h"
+#include "engine/core/parallel.h"
+#include "nccl_comm/gloo_communicator.h"
+#include "nccl_comm/text_exchange.h"
+#include "tools/system_info.h"
+#include "tools/usage_error.h"
+
+namespace heddle::tools {
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// A folder that only this user can have made, for ranks on one machine.
+std::string job_folder(const std::string& job) {
+  std::string base = "/dev/shm";
+  if (::access(base.c_str(), W_OK | X_OK) != 0) base = variable("TMPDIR").empty() ? "/tmp" : variable("TMPDIR");
+  std::string name = job;
+  for (char& c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '.') c = '_';
+  }
+  const std::string folder = fmt::format("{}/heddle-{}-{}", base, ::geteuid(), name);
+  struct stat state {};
+  if ((::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) || ::lstat(folder.c_str(), &state) != 0) {
+    throw IoError(folder, "cannot be made for the ranks to meet in: " + errno_text(errno));
+  }
+  if (!S_ISDIR(state.st_mode) || state.st_uid != ::geteuid()) {
+    throw IoError(folder, "belongs to somebody else; name another place for the ranks to meet with --store");
+  }
+  return folder;
+}
+
+std::unique_ptr<comm::Store> tcp_store(const std::string& host, std::uint16_t port, const comm::LaunchEnv& launch,
+                                       const comm::CommunicatorOptions& options) {
+  return comm::make_tcp_store({.host = host, .port = port, .serve = launch.rank == 0, .timeout = options.timeout});
+}
+
+std::unique_ptr<comm::Store> named_store(const std::string& name, const comm::LaunchEnv& launch,
+                                         const comm::CommunicatorOptions& options) {
+  const std::string file = "file:", tcp = "tcp:";
+  if (name.starts_with(file) && name.size() > file.size()) return comm::make_file_store(name.substr(file.size()));
+  if (name.starts_with(tcp)) {
+    const std::size_t colon = name.rfind(':');
+    std::string host = colon > tcp.size() ? name.substr(tcp.size(), colon - tcp.size()) : std::string();
+    if (host.starts_with("[") && host.ends_with("]")) host = host.substr(1, host.size() - 2);
+    const std::string port = name.substr(colon + 1);
+    std::uint16_t number = 0;
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+    if (!host.empty() && error == std::errc{} && end == port.data() + port.size() && number > 0) {
+      return tcp_store(host, number, launch, options);
+    }
+  }
+  throw UsageError(fmt::format(
+      "--store is '{}'; expected file:FOLDER, or tcp:HOST:PORT with the machine of rank 0 and a free port", name));
+}
+
+std::unique_ptr<comm::Store> open_store(const comm::LaunchEnv& launch, const TrainOptions& options) {
+  const comm::CommunicatorOptions times = communicator_options(options.settings);
+  if (!options.store.empty()) return named_store(options.store, launch, times);
+  if (variable("MASTER_ADDR").empty() && launch.one_machine && !launch.job.empty()) {
+    return comm::make_file_store(job_folder(launch.job), launch.rank == 0);
+  }
+  if (!launch.master_address.empty() && launch.master_port != 0) {
+    return tcp_store(launch.master_address, launch.master_port, launch, times);
+  }
+  throw UsageError(
+      fmt::format("{} does not say where its ranks can meet: set MASTER_ADDR and MASTER_PORT for all of them to the "
+                  "machine of rank 0 and a free port, or give --store tcp:HOST:PORT",
+                  launch.launcher));
+}
+
+// The same text for ranks that may use the same processors of the same machine.
+std::string processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::string text = host_name() + " ";
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return text;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) text += fmt::format("{},", i);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<comm::LaunchEnv> find_launcher(const ParsedArguments& arguments) {
+  std::optional<comm::LaunchEnv> launch;
+  try {
+    launch = comm::read_launch_env();
+  } catch (const InvalidArgument& error) {
+    throw UsageError(error.what());
+  }
+  if (launch && launch->world_size == 1) launch.reset();
+  if (!launch) {
+    if (arguments.has("store")) {
+      throw UsageError(
+          "--store is for ranks in several processes, but no launcher has started this one: none of RANK, "
+          "OMPI_COMM_WORLD_RANK, PMI_RANK and SLURM_STEP_ID is set for more than one rank");
+    }
+    return launch;
+  }
+  if (arguments.has("ranks") && arguments.get("ranks") != std::to_string(launch->world_size)) {
+    throw UsageError(fmt::format("--ranks {} does not go with {}, which has started {} ranks; leave it out",
+                                 arguments.get("ranks"), launch->launcher, launch->world_size));
+  }
+  if (const std::string missing = comm::why_no_gloo(); !missing.empty()) {
+    throw UsageError(fmt::format("{} has started {} ranks: {}", launch->launcher, launch->world_size, missing));
+  }
+  return launch;
+}
+
+void apply_launcher(const comm::LaunchEnv& launch, Settings& settings) {
+  settings.ranks = launch.world_size;
+  if (settings.device == "auto") settings.device = "cpu";
+  if (settings.device != "cpu") {
+    throw UsageError(
+        fmt::format("--device {}: ranks in several processes train on the CPU in this version, and {} has "
+                    "started {} of them",
+                    settings.device, launch.launcher, launch.world_size));
+  }
+}
+
+std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, const TrainOptions& options) {
+  const comm::CommunicatorOptions times = communicator_options(options.settings);
+  const std::unique_ptr<comm::Store> store = open_store(launch, options);
+  std::unique_ptr<comm::Communicator> communicator =
+      comm::make_gloo_communicator(*store, {.rank = launch.rank,
+                                            .world_size = launch.world_size,
+                                            .communicator = times,
+                                            .connect_timeout = times.timeout,
+                                            .address = variable("HEDDLE_COMM_ADDRESS")});
+  store->finish();
+  return communicator;
+}
+
+void share_threads(comm::Communicator& communicator, const Settings& settings, Runtime& runtime) {
+  const std::string own = processors();
+  const std::vector<std::string> all = comm::all_gather_text(communicator, own, Device::cpu(), "processors");
+  const auto sharing = static_cast<int>(std::count(all.begin(), all.end(), own));
+  if (settings.threads > 0 || sharing == 1 || variable("OMP_NUM_THREADS") != "") return;
+  set_num_threads(std::max(1, num_threads() / sharing));
+  runtime.threads = num_threads();
+  runtime.threads_source += fmt::format(", shared by {} ranks", sharing);
+}
+
+comm::CommunicatorOptions communicator_options(const Settings& settings) {
+  return {.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(settings.comm_timeout * 1000))};
+}
+
+}  // namespace heddle::tools

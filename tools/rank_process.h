@@ -1,0 +1,34 @@
+// A training whose ranks are processes that a launcher (mpirun, torchrun, srun) has started: what one of them must know
+// and do besides training.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/comm/communicator.h"
+#include "nccl_comm/launch_env.h"
+#include "tools/command_line.h"
+#include "tools/runtime.h"
+#include "tools/settings.h"
+#include "tools/train_options.h"
+
+namespace heddle::tools {
+
+// The launcher that has started this process as one of several; empty if none has. Throws: UsageError if its variables
+// make no sense, contradict the flags, or this build cannot do it.
+std::optional<comm::LaunchEnv> find_launcher(const ParsedArguments& arguments);
+
+// Settings as a rank among processes has them: their number of ranks, and a CPU. Throws: UsageError for another device.
+void apply_launcher(const comm::LaunchEnv& launch, Settings& settings);
+
+// Finds the other ranks, by --store or by what the launcher says, and connects. Throws: UsageError, CommError.
+std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, const TrainOptions& options);
+
+// Unless --threads or OMP_NUM_THREADS says how many, ranks that may use the same processors share them.
+void share_threads(comm::Communicator& communicator, const Settings& settings, Runtime& runtime);
+
+// The longest wait for other ranks, from --comm-timeout.
+comm::CommunicatorOptions communicator_options(const Settings& settings);
+
+}  // namespace heddle::tools
