@@ -127,6 +127,11 @@ const ConvShape kShapes[] = {
     {8, 8, 3, 2, 2, 4, 3, 3, 3, 3, 0, 0},    // the last rows and columns unused
     {3, 3, 1, 2, 2, 3, 2, 2, 4, 4, 2, 2},    // a window that lies in the padding only
     {5, 6, 64, 5, 6, 64, 3, 3, 1, 1, 1, 1},  // many channels
+    // A 2x2 pooling after these would have no window: the last convolution of LeNet-5, width 1, height 1.
+    {5, 5, 16, 1, 1, 120, 5, 5, 1, 1, 0, 0},
+    {3, 1, 64, 3, 1, 16, 3, 3, 1, 1, 1, 1},
+    {1, 3, 64, 1, 3, 16, 3, 3, 1, 1, 1, 1},
+    {2, 8, 32, 1, 7, 9, 2, 2, 2, 1, 0, 0},
 };
 
 TEST_CASE("SIMD convolution and its gradients match double loops") {

@@ -56,9 +56,9 @@ HEDDLE_INLINE std::int64_t strip_numel(const ConvShape& s, std::int64_t vectors)
   return cover_h(s) * s.out_w * vectors * kLanes;
 }
 // Images whose pixels a tile runs over before it stores its sums: more make that rarer, but their strips have to stay
-// in the first-level cache.
+// in the first-level cache. There are no strips where pooling leaves no window.
 HEDDLE_INLINE std::int64_t patch_images(const ConvShape& s) {
-  return max64(1, min64(8, 6144 / strip_numel(s, kMaxPatchVectors)));
+  return max64(1, min64(8, 6144 / max64(1, strip_numel(s, kMaxPatchVectors))));
 }
 
 constexpr int kMaxLaneChannels = kRegisters == 32 ? 4 : 3;
