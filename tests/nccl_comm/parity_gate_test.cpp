@@ -62,6 +62,10 @@ data::ResidentDataset make_images(std::int64_t count, Device device) {
   return {images, labels, 4, 4, 1, kClasses, device};
 }
 
+struct Run {
+  std::int64_t images, batch_size;
+};
+
 // What is wrong with a training; nothing by default.
 struct Fault {
   std::string name;
@@ -344,8 +348,8 @@ TEST_CASE("what is wrong is told with the parameter, both norms and the relative
 TEST_CASE("a right training passes with any number of ranks and any batch, and nothing changes") {
   for (const Device device : testing::test_devices()) {
     // 97 images: ragged; batches of 2: ranks without any image.
-    for (const auto& [images, batch_size] :
-         {std::pair{97, 16}, std::pair{97, 200}, std::pair{11, 2}, std::pair{5, 1}}) {
+    for (const Run& run : {Run{97, 16}, Run{97, 200}, Run{11, 2}, Run{5, 1}}) {
+      const std::int64_t images = run.images, batch_size = run.batch_size;
       for (const int ranks : {2, 3, 4, 8}) {
         for (const bool adam : {false, true}) {
           if (!device.is_cpu() && (ranks != 3 || batch_size != 16)) continue;
