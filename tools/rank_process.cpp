@@ -86,6 +86,18 @@ std::unique_ptr<comm::Store> open_store(const comm::LaunchEnv& launch, const Tra
                   launch.launcher));
 }
 
+// The folder of a job goes, however joining ends.
+class FinishedStore {
+ public:
+  explicit FinishedStore(comm::Store& store) : store_(store) {}
+  ~FinishedStore() { store_.finish(); }
+  FinishedStore(const FinishedStore&) = delete;
+  FinishedStore& operator=(const FinishedStore&) = delete;
+
+ private:
+  comm::Store& store_;
+};
+
 // The same text for ranks that may use the same processors of the same machine.
 std::string processors() {
   cpu_set_t set;
@@ -140,14 +152,12 @@ void apply_launcher(const comm::LaunchEnv& launch, Settings& settings) {
 std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, const TrainOptions& options) {
   const comm::CommunicatorOptions times = communicator_options(options.settings);
   const std::unique_ptr<comm::Store> store = open_store(launch, options);
-  std::unique_ptr<comm::Communicator> communicator =
-      comm::make_gloo_communicator(*store, {.rank = launch.rank,
-                                            .world_size = launch.world_size,
-                                            .communicator = times,
-                                            .connect_timeout = times.timeout,
-                                            .address = variable("HEDDLE_COMM_ADDRESS")});
-  store->finish();
-  return communicator;
+  const FinishedStore finished(*store);
+  return comm::make_gloo_communicator(*store, {.rank = launch.rank,
+                                               .world_size = launch.world_size,
+                                               .communicator = times,
+                                               .connect_timeout = times.timeout,
+                                               .address = variable("HEDDLE_COMM_ADDRESS")});
 }
 
 void share_threads(comm::Communicator& communicator, const Settings& settings, Runtime& runtime) {

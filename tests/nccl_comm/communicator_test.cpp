@@ -31,7 +31,7 @@ using testing::RankResults;
 using testing::run_group;
 
 constexpr comm::CommunicatorOptions kPatient{.timeout = std::chrono::seconds(60)};
-constexpr comm::CommunicatorOptions kHasty{.timeout = std::chrono::milliseconds(100)};
+constexpr comm::CommunicatorOptions kHasty{.timeout = std::chrono::seconds(1)};
 
 // Runs body on every rank, once for each kind of group, device and number of ranks; body returns what is wrong, empty
 // if nothing.
@@ -335,15 +335,15 @@ TEST_CASE("a rank that is late is named when the deadline passes") {
     CAPTURE(kind.name);
     const auto begin = std::chrono::steady_clock::now();
     const auto errors = comm_errors(kind, 3, kHasty, [](Communicator& c) {
-      if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
       Tensor x = Tensor::zeros({7});
       c.all_reduce(x, ReduceOp::sum, "bucket 4");
     });
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
     for (const std::string& error : errors) {
       CHECK(contains(error, "all_reduce of 7 f32"));
       CHECK(contains(error, "bucket 4"));
-      CHECK(contains(error, "rank 1 of 3 did not come within 0.1 s"));
+      CHECK(contains(error, "rank 1 of 3 did not come within 1 s"));
     }
   }
 }

@@ -118,28 +118,27 @@ TEST_CASE("a signal to any of the processes stops all behind the same step, and 
   if (!can_run()) return;
   const TempFolder folder;
   write_small_dataset(folder.path(), 400, 100);
-  const auto arguments = [&](const std::string& run) {
-    return small_training(folder.path(), folder / run, {"--epochs", "6", "--momentum", "0.9"});
+  const auto arguments = [&](const std::string& run, const std::string& epochs) {
+    return small_training(folder.path(), folder / run, {"--epochs", epochs, "--momentum", "0.9"});
   };
-  REQUIRE(heddle([&] {
-            std::vector<std::string> all = arguments("whole");
-            all.insert(all.end(), {"--ranks", "2"});
-            return all;
-          }())
-              .exit_code == 0);
-  Ranks ranks(arguments("parts"), 2, folder.path());
-  REQUIRE(ranks[0].wait_for_output("epoch 1/6"));
+  // So many epochs that the signal cannot come too late.
+  Ranks ranks(arguments("parts", "100000"), 2, folder.path());
+  REQUIRE(ranks[0].wait_for_output("epoch 1/"));
   ranks[1].send_signal(SIGTERM);
   for (const ProcessResult& result : ranks.wait()) {
     INFO(result.out << result.err);
     CHECK(result.exit_code == 143);
     CHECK(result.err.empty());
   }
-  Ranks rest({"train", "--resume", folder / "parts"}, 2, folder.path());
+  const std::string epochs = std::to_string(metrics_of(folder / "parts").size() + 2);
+  Ranks rest({"train", "--resume", folder / "parts", "--epochs", epochs}, 2, folder.path());
   for (const ProcessResult& result : rest.wait()) {
     INFO(result.out << result.err);
     REQUIRE(result.exit_code == 0);
   }
+  std::vector<std::string> whole = arguments("whole", epochs);
+  whole.insert(whole.end(), {"--ranks", "2"});
+  REQUIRE(heddle(whole).exit_code == 0);
   CHECK(weights_of(folder / "parts") == weights_of(folder / "whole"));
 }
 
@@ -153,7 +152,7 @@ TEST_CASE("a process that is killed is named by the others, which end, and the l
     ranks[lost].send_signal(SIGKILL);
     const auto begin = std::chrono::steady_clock::now();
     const std::vector<ProcessResult> results = ranks.wait();
-    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(45));
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(90));
     for (std::size_t r = 0; r < results.size(); ++r) {
       if (r == lost) continue;
       INFO(results[r].out << results[r].err);
@@ -170,16 +169,17 @@ TEST_CASE("a process that is frozen is named when the time is over") {
   if (!can_run()) return;
   const TempFolder folder;
   write_small_dataset(folder.path(), 97, 20);
-  Ranks ranks(endless_training(folder.path(), "2"), 2, folder.path());
+  // The time counts for joining, too: long enough for processes that start slowly.
+  Ranks ranks(endless_training(folder.path(), "10"), 2, folder.path());
   REQUIRE(ranks[0].wait_for_output("epoch 2/"));
   ranks[1].send_signal(SIGSTOP);
   const auto begin = std::chrono::steady_clock::now();
   const ProcessResult first = ranks[0].wait();
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
   INFO(first.out << first.err);
   CHECK(first.exit_code == 1);
   CHECK(contains(first.err, "rank 1 of 2 did not"));
-  CHECK(contains(first.err, "within 2 s"));
+  CHECK(contains(first.err, "within 10 s"));
   CHECK(heddle({"eval", "--checkpoint", folder / "run"}).exit_code == 0);
   // It finds out when it goes on.
   ranks[1].send_signal(SIGCONT);
