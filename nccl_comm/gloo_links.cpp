@@ -15,6 +15,7 @@
 
 #include "engine/core/error.h"
 #include "nccl_comm/blocked_signals.h"
+#include "nccl_comm/machine_identity.h"
 #include "nccl_comm/meet.h"
 
 namespace heddle::comm {
@@ -71,11 +72,9 @@ class GlooStore final : public gloo::rendezvous::Store {
 
 // The same text for processes that reach each other by the loopback address: one machine, one network namespace.
 std::string network_place() {
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
   struct stat space {};
   ::stat("/proc/self/ns/net", &space);
-  return join_text(host, "/", space.st_ino);
+  return join_text(machine_identity(), "/", space.st_ino);
 }
 
 // The first address of this machine that is none of the loopback; empty if there is none.
@@ -289,6 +288,7 @@ std::string GlooLinks::list_late(int first) {
 }
 
 GlooBuffer GlooLinks::receive(int peer, int slot, void* data, std::size_t nbytes) {
+  const NoSigpipe no_sigpipe;
   try {
     GlooBuffer buffer = data_->createUnboundBuffer(data, nbytes);
     buffer->recv(peer, kDataSlot + static_cast<std::uint64_t>(slot));

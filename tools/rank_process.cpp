@@ -16,8 +16,8 @@
 #include "engine/core/file.h"
 #include "engine/core/parallel.h"
 #include "nccl_comm/gloo_communicator.h"
+#include "nccl_comm/machine_identity.h"
 #include "nccl_comm/text_exchange.h"
-#include "tools/system_info.h"
 #include "tools/usage_error.h"
 
 namespace heddle::tools {
@@ -102,7 +102,7 @@ class FinishedStore {
 std::string processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  std::string text = host_name() + " ";
+  std::string text = comm::machine_identity() + " ";
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return text;
   for (int i = 0; i < CPU_SETSIZE; ++i) {
     if (CPU_ISSET(i, &set)) text += fmt::format("{},", i);

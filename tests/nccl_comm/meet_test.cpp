@@ -12,6 +12,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/file.h"
+#include "nccl_comm/machine_identity.h"
 #include "tests/nccl_comm/rank_results.h"
 #include "tests/support/catch.h"
 #include "tests/support/contains.h"
@@ -109,6 +110,12 @@ TEST_CASE("ranks that are missing are named when the time is over") {
                  "rank 1 of 2 has waited 0.05 s in memory of this process for rank 0, which did not come"));
   CHECK_THROWS_AS(comm::meet(*store, {2, 2, kPatient}), InvalidArgument);
   CHECK_THROWS_AS(comm::meet(*store, {0, 2, std::chrono::milliseconds(0)}), InvalidArgument);
+}
+
+TEST_CASE("a machine is told from another one of the same name") {
+  const std::string boot = read_file("/proc/sys/kernel/random/boot_id", 100);
+  REQUIRE(boot.size() > 30);
+  CHECK(contains(comm::machine_identity(), boot.substr(0, boot.find('\n'))));
 }
 
 TEST_CASE("ranks that expect another number of ranks are told both") {
