@@ -21,9 +21,10 @@ class Variables {
   bool has(const std::string& name) const { return !text(name).empty(); }
   std::string text(const std::string& name) const { return lookup_(name).value_or(""); }
 
-  int number(const std::string& name, int min, int max) const {
+  template <class Number>
+  Number number(const std::string& name, Number min, Number max) const {
     const std::string value = text(name);
-    int result = 0;
+    Number result = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
     HEDDLE_CHECK(error == std::errc{} && end == value.data() + value.size() && result >= min && result <= max,
                  "the environment variable ", name, " is '", value, "', expected a number from ", min, " to ", max);
@@ -73,31 +74,39 @@ std::optional<LaunchEnv> read_open_mpi(const Variables& v) {
   return env;
 }
 
-std::optional<LaunchEnv> read_mpich(const Variables& v) {
-  std::optional<LaunchEnv> env = v.ranks("mpirun (MPICH)", "PMI_RANK", "PMI_SIZE");
-  if (!env) return env;
-  env->one_machine = v.all_here("MPI_LOCALNRANKS", env->world_size);
-  // All ranks of a machine are children of one process of the launcher.
-  env->job = join_text("mpich-", ::getppid());
-  return env;
+const char* slurm_size_name(const Variables& v) {
+  return v.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
 }
 
 std::optional<LaunchEnv> read_slurm(const Variables& v) {
   // A batch script has a rank, too, but is no step that srun has started.
   if (!v.has("SLURM_STEP_ID") && !v.has("SLURM_STEP_NODELIST")) return std::nullopt;
   if (!v.has("SLURM_PROCID")) return std::nullopt;
-  std::optional<LaunchEnv> env =
-      v.ranks("srun", "SLURM_PROCID", v.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
+  std::optional<LaunchEnv> env = v.ranks("srun", "SLURM_PROCID", slurm_size_name(v));
+  if (env->world_size == 1) return env;
   env->one_machine = v.text("SLURM_STEP_NUM_NODES") == "1";
   env->job = join_text("slurm-", v.text("SLURM_JOB_ID"), "-", v.text("SLURM_STEP_ID"));
   env->master_address = first_host(v.text("SLURM_STEP_NODELIST"));
-  if (env->master_address.empty()) env->master_address = v.text("SLURM_LAUNCH_NODE_IPADDR");
   if (v.has("SLURM_JOB_ID")) {
     // Below the ports that systems give to outgoing connections; neighbouring steps and jobs have different ones.
-    const int job = v.number("SLURM_JOB_ID", 0, 2'000'000'000);
-    const int step = v.has("SLURM_STEP_ID") ? v.number("SLURM_STEP_ID", 0, 2'000'000'000) : 0;
+    // Both have 32 bits; the steps that Slurm starts by itself have the highest numbers.
+    const std::uint32_t job = v.number<std::uint32_t>("SLURM_JOB_ID", 0, 0xffffffffu);
+    const std::uint32_t step = v.has("SLURM_STEP_ID") ? v.number<std::uint32_t>("SLURM_STEP_ID", 0, 0xffffffffu) : 0;
     env->master_port = static_cast<std::uint16_t>(15'000 + (job % 1'000 * 15 + step % 15));
   }
+  return env;
+}
+
+std::optional<LaunchEnv> read_mpich(const Variables& v) {
+  std::optional<LaunchEnv> env = v.ranks("mpirun (MPICH)", "PMI_RANK", "PMI_SIZE");
+  if (!env) return env;
+  // srun --mpi=pmi2 sets the same two variables.
+  if (v.text("PMI_RANK") == v.text("SLURM_PROCID") && v.text("PMI_SIZE") == v.text(slurm_size_name(v))) {
+    if (std::optional<LaunchEnv> slurm = read_slurm(v)) return slurm;
+  }
+  env->one_machine = v.all_here("MPI_LOCALNRANKS", env->world_size);
+  // All ranks of a machine are children of one process of the launcher.
+  env->job = join_text("mpich-", ::getppid());
   return env;
 }
 

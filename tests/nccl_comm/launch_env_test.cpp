@@ -89,6 +89,47 @@ TEST_CASE("srun's variables") {
   CHECK(comm::first_host("") == "");
 }
 
+TEST_CASE("the one process of Slurm's interactive step, whose number is one of the highest, is one rank") {
+  Environment step{{"SLURM_STEP_ID", "4294967290"}, {"SLURM_PROCID", "0"},    {"SLURM_STEP_NUM_TASKS", "1"},
+                   {"SLURM_STEP_NODELIST", "n[1]"}, {"SLURM_JOB_ID", "1234"}, {"SLURM_NTASKS", "4"}};
+  const auto env = read(step);
+  REQUIRE(env);
+  CHECK(env->world_size == 1);
+  step["SLURM_STEP_NUM_TASKS"] = "2";
+  CHECK(read(step)->master_port == 15000 + 234 * 15 + 10);
+}
+
+TEST_CASE("srun --mpi=pmi2 is srun, although it sets MPICH's variables") {
+  Environment step{{"PMI_RANK", "1"},
+                   {"PMI_SIZE", "2"},
+                   {"SLURM_STEP_ID", "0"},
+                   {"SLURM_PROCID", "1"},
+                   {"SLURM_JOB_ID", "1234"},
+                   {"SLURM_STEP_NUM_TASKS", "2"},
+                   {"SLURM_NTASKS", "16"},
+                   {"SLURM_STEP_NUM_NODES", "2"},
+                   {"SLURM_STEP_NODELIST", "node[03-04]"}};
+  const auto env = read(step);
+  REQUIRE(env);
+  CHECK(env->launcher == "srun");
+  CHECK(env->rank == 1);
+  CHECK(env->world_size == 2);
+  CHECK(env->job == "slurm-1234-0");
+  CHECK(env->master_address == "node03");
+  CHECK(env->master_port == 15000 + 234 * 15);
+  // MPICH's own mpirun inside a job, where srun has started one process for it.
+  step["SLURM_STEP_NUM_TASKS"] = "1";
+  step["SLURM_PROCID"] = "0";
+  CHECK(read(step)->launcher == "mpirun (MPICH)");
+  // Nor is the machine that srun was called on, which may be none of the ranks', a place to meet.
+  step = {{"SLURM_STEP_ID", "0"},
+          {"SLURM_PROCID", "1"},
+          {"SLURM_STEP_NUM_TASKS", "2"},
+          {"SLURM_JOB_ID", "1234"},
+          {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}};
+  CHECK(read(step)->master_address.empty());
+}
+
 TEST_CASE("an inner launcher counts before the one that has started it") {
   const auto env = read({{"OMPI_COMM_WORLD_RANK", "1"},
                          {"OMPI_COMM_WORLD_SIZE", "2"},
