@@ -78,7 +78,7 @@ int train_as_process(TrainOptions& options, const comm::LaunchEnv& launch, Comma
   // mpirun gives its first process a terminal of its own, and writes to a file what it reads there.
   context.out.set_plain();
   apply_launcher(launch, options.settings);
-  const InterruptWatch interrupt;
+  const InterruptWatch interrupt(std::chrono::seconds(2));
   const std::unique_ptr<comm::Communicator> processes = join_ranks(launch, options);
   try {
     const int code = train(options, interrupt, processes.get(), context);

@@ -2,12 +2,16 @@
 // the process at once. A signal that the parent told this process to ignore stays ignored.
 #pragma once
 
+#include <chrono>
+
 namespace heddle::tools {
 
 // Replaces the handling of these signals while it lives. One at a time in a process.
 class InterruptWatch {
  public:
-  InterruptWatch();
+  // A second signal within echo_time of the first is taken for the same request: launchers pass a signal on that the
+  // terminal has sent as well, and send their own when another rank stops.
+  explicit InterruptWatch(std::chrono::milliseconds echo_time = {});
   ~InterruptWatch();
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;

@@ -91,7 +91,7 @@ Json describe_step(const StepWork& work) {
   return step;
 }
 
-int finish(const TrainOptions& options, Trainer& trainer, RunFolder& folder, Json run, int code, Console& out) {
+void finish(const TrainOptions& options, Trainer& trainer, RunFolder& folder, Json run, int code, Console& out) {
   const checkpoint::TrainingState& state = trainer.state();
   run["result"] = {{"ended", time_now()},
                    {"finished", code == exit_code::kDone},
@@ -108,7 +108,6 @@ int finish(const TrainOptions& options, Trainer& trainer, RunFolder& folder, Jso
                          options.settings.epochs, state.best_metric.value_or(0.0) * 100, state.best_epoch,
                          crc32_text(trainer.weights_crc32()), folder.path()));
   }
-  return code;
 }
 
 // Nothing is left to do.
@@ -246,7 +245,11 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
                     .communicator = communicator,
                     .report = report ? &*report : nullptr});
   const int code = loop.run();
-  return reports ? finish(job.options, trainer, reporter->folder, std::move(reporter->run), code, job.out) : code;
+  if (reports) finish(job.options, trainer, reporter->folder, std::move(reporter->run), code, job.out);
+  const bool interrupted = code != exit_code::kDone && code != exit_code::kFailed;
+  // Behind the last thing that is written.
+  if (interrupted) job.stop.leave_together();
+  return code;
 }
 
 }  // namespace heddle::tools

@@ -145,7 +145,6 @@ void TrainingRun::clear_progress() {
 int TrainingRun::stop_interrupted() {
   const int signal = parts_.stop.signal();
   if (parts_.report != nullptr) save_interrupted(InterruptWatch::signal_name(signal));
-  parts_.stop.leave_together();
   return InterruptWatch::exit_code(signal);
 }
 

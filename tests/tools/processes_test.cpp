@@ -124,12 +124,15 @@ TEST_CASE("a signal to any of the processes stops all behind the same step, and 
   // So many epochs that the signal cannot come too late.
   Ranks ranks(arguments("parts", "100000"), 2, folder.path());
   REQUIRE(ranks[0].wait_for_output("epoch 1/"));
-  ranks[1].send_signal(SIGTERM);
+  // Launchers send it more than once.
+  for (const std::size_t rank : {1, 0, 0, 1}) ranks[rank].send_signal(SIGTERM);
   for (const ProcessResult& result : ranks.wait()) {
     INFO(result.out << result.err);
     CHECK(result.exit_code == 143);
     CHECK(result.err.empty());
   }
+  REQUIRE(json_file(folder / "parts/run.json").contains("result"));
+  CHECK(json_file(folder / "parts/run.json")["result"]["finished"] == false);
   const std::string epochs = std::to_string(metrics_of(folder / "parts").size() + 2);
   Ranks rest({"train", "--resume", folder / "parts", "--epochs", epochs}, 2, folder.path());
   for (const ProcessResult& result : rest.wait()) {
