@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """heddle train under a real mpirun (Open MPI): two processes train what two threads train, a signal to mpirun saves the
-run, and a killed rank ends the job. Exits with 77 (skipped) where Open MPI or Gloo is missing, or mpirun starts nothing.
+run, and a killed rank ends the job. Exits with 77 (skipped) where Open MPI or Gloo is missing, or where mpirun starts
+nothing.
 
     mpirun_test.py PROGRAM HAS_GLOO
 """
