@@ -77,40 +77,47 @@ data::Batch narrow(const data::Batch& batch, std::int64_t begin, std::int64_t n)
   return {batch.images.narrow(begin, n), batch.labels.narrow(begin, n)};
 }
 
-// The gradients of a share, with their tail.
-std::vector<double> share_gradients(const ParitySubject& subject, const data::Batch& share) {
-  nn::ParameterBuffer& parameters = subject.optimizer.parameters();
-  parameters.zero_grad();
-  backward(subject.loss(share));
+// The gradients that were computed since zero_grad(), with their tail.
+std::vector<double> gradients_with_tail(nn::ParameterBuffer& parameters) {
   parameters.finish_gradients();
   const std::vector<float> values = parameters.gradients_with_tail().to_vector<float>();
   return {values.begin(), values.end()};
 }
 
-// Rank 0 works, the others wait: at each share for the time of one only, since every wait has a deadline.
+// Rank 0 works, the others wait: at each piece for the time of one only, since every wait has a deadline.
 Reference run_shares(const ParitySubject& subject, Communicator& communicator, const SavedState& state,
                      std::int64_t images) {
   const auto& segments = subject.optimizer.parameters().segments();
   const int ranks = communicator.world_size();
   const bool works = communicator.rank() == 0;
   Reference reference;
-  reference.sums.assign(static_cast<std::size_t>(segments.back().end + tail_slot::kCount), 0.0);
-  reference.parameter_terms.assign(segments.size(), 0.0);
+  if (works) {
+    reference.sums.assign(static_cast<std::size_t>(segments.back().end + tail_slot::kCount), 0.0);
+    reference.parameter_terms.assign(segments.size(), 0.0);
+  }
   const data::Batch whole = works ? subject.load_whole(images) : data::Batch{};
   std::int64_t begin = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     // Shares differ by one image at most, and lower ranks have the larger ones.
     const std::int64_t share = images / ranks + (rank < images % ranks ? 1 : 0);
-    if (works && share > 0) {
+    if (works) {
       state.use_streams_of(rank);
-      const std::vector<double> gradients = share_gradients(subject, narrow(whole, begin, share));
+      subject.optimizer.zero_grad();
+    }
+    const std::int64_t pieces = std::min(subject.pieces, share);
+    for (std::int64_t piece = 0; piece < pieces; ++piece) {
+      const std::int64_t first = share * piece / pieces, last = share * (piece + 1) / pieces;
+      if (works) backward(subject.loss(narrow(whole, begin + first, last - first)));
+      communicator.barrier("a piece of the parity gate");
+    }
+    if (works && share > 0) {
+      const std::vector<double> gradients = gradients_with_tail(subject.optimizer.parameters());
       for (std::size_t i = 0; i < gradients.size(); ++i) reference.sums[i] += gradients[i];
       for (std::size_t s = 0; s < segments.size(); ++s) {
         reference.parameter_terms[s] += norm(gradients.data() + segments[s].begin, segments[s].numel);
       }
     }
     begin += share;
-    communicator.barrier("a share of the parity gate");
   }
   return reference;
 }
@@ -124,6 +131,11 @@ class Comparison {
   // them. `who`: what the norms belong to.
   void compare(const std::string& name, const std::vector<double>& ranks, const std::vector<double>& one, double terms,
                const std::array<std::string, 2>& who) {
+    compare_within(tolerance_, name, ranks, one, terms, who);
+  }
+
+  void compare_within(double tolerance, const std::string& name, const std::vector<double>& ranks,
+                      const std::vector<double>& one, double terms, const std::array<std::string, 2>& who) {
     std::vector<double> difference(ranks.size());
     for (std::size_t i = 0; i < ranks.size(); ++i) difference[i] = ranks[i] - one[i];
     const auto norm_of = [](const std::vector<double>& x) {
@@ -133,14 +145,14 @@ class Comparison {
     // Neither side has a finite step, and the training will say so.
     if (!std::isfinite(a) && !std::isfinite(b)) return;
     const double relative = d == 0 ? 0.0 : std::isfinite(d) ? d / b : std::numeric_limits<double>::infinity();
-    const bool fails = !(d <= tolerance_ * b + kRounding * terms);
+    const bool fails = !(d <= tolerance * b + kRounding * terms);
     // What fails goes before what does not, then the larger difference.
     const bool failed_before = !problem_.empty();
     if (failed_before != fails ? failed_before : relative <= result_.largest) return;
     result_ = {relative, name};
     if (!fails) return;
     problem_ = join_text(name, " has the norm ", a, " ", who[0], " and ", b, " ", who[1], "; the difference is ",
-                         relative, " of that, and ", tolerance_, " is allowed");
+                         relative, " of that, and ", tolerance, " is allowed");
   }
 
   const std::string& problem() const noexcept { return problem_; }
@@ -171,17 +183,19 @@ void leave_gradients(nn::ParameterBuffer& parameters) {
 }
 
 void compare_gradients(const std::vector<nn::ParameterSegment>& segments, const std::vector<double>& sums,
-                       const Reference& reference, int ranks, Comparison& comparison) {
+                       const Reference& reference, int ranks, double tolerance, Comparison& comparison) {
   const std::array<std::string, 2> who{join_text("with ", ranks, " ranks"),
                                        "on one rank that works through the same shares"};
   const double* const tail = sums.data() + segments.back().end;
   const double* const wanted_tail = reference.sums.data() + segments.back().end;
   const double weight_sum = wanted_tail[tail_slot::kWeightSum];
-  const auto compare_sum = [&](const char* name, std::int64_t slot) {
-    comparison.compare(name, {tail[slot]}, {wanted_tail[slot]}, 0.0, who);
+  const auto compare_sum = [&](const char* name, std::int64_t slot, double allowed, double terms) {
+    comparison.compare_within(allowed, name, {tail[slot]}, {wanted_tail[slot]}, terms, who);
   };
-  compare_sum("the weight sum", tail_slot::kWeightSum);
-  compare_sum("the number of samples", tail_slot::kSamples);
+  compare_sum("the weight sum", tail_slot::kWeightSum, kRounding, 0.0);
+  compare_sum("the number of samples", tail_slot::kSamples, 0.0, 0.0);
+  const auto met = [](const double* values) { return values[tail_slot::kNonFinite] > 0 ? 1.0 : 0.0; };
+  comparison.compare_within(0.0, "the mark of a NaN or infinity", {met(tail)}, {met(wanted_tail)}, 0.0, who);
   // All gradients would be wrong then.
   if (!comparison.problem().empty()) return;
   for (std::size_t s = 0; s < segments.size(); ++s) {
@@ -191,7 +205,8 @@ void compare_gradients(const std::vector<nn::ParameterSegment>& segments, const 
                        divided(reference.sums.data() + segment.begin, segment.numel, weight_sum),
                        reference.parameter_terms[s] / weight_sum, who);
   }
-  if (comparison.problem().empty()) compare_sum("the loss", tail_slot::kLossSum);
+  // Losses may be of both signs or near zero: their rounding goes with the weights.
+  if (comparison.problem().empty()) compare_sum("the loss", tail_slot::kLossSum, tolerance, std::abs(weight_sum));
 }
 
 // The trainer's update, from gradients that are divided already.
@@ -251,7 +266,7 @@ std::string check_batch(const ParitySubject& subject, Communicator& communicator
   state.restore();
   Comparison comparison(options.tolerance);
   if (communicator.rank() == 0) {
-    compare_gradients(segments, sums, reference, communicator.world_size(), comparison);
+    compare_gradients(segments, sums, reference, communicator.world_size(), options.tolerance, comparison);
   }
   if (comparison.problem().empty()) {
     const std::vector<float> wanted = update_divided(subject, sums);
@@ -274,7 +289,8 @@ std::vector<std::int64_t> parity_batches(std::int64_t batch_size, std::int64_t d
   const std::int64_t last = dataset_size % full;
   // Two images a rank at least, which a batch norm may need, if the batch has so many.
   const std::int64_t small = std::min(std::int64_t{3} * ranks, full) - 1;
-  return {full, last % ranks != 0 ? last : small};
+  // A small one is enough: rank 0 works through all of it alone.
+  return {full, last % ranks != 0 && last < small ? last : small};
 }
 
 ParityResult check_parity(const ParitySubject& subject, Communicator& communicator,

@@ -28,6 +28,8 @@ struct ParitySubject {
   std::function<data::Batch(std::int64_t images)> load_whole;
   // The loss of images as a sum, with its sums in the parameters' tail.
   std::function<Variable(const data::Batch& batch)> loss;
+  // Pieces, as equal as can be, in which sum_gradients() computes a share; fewer if a share has fewer images.
+  std::int64_t pieces = 1;
 };
 
 struct ParityOptions {
@@ -47,7 +49,8 @@ std::vector<std::int64_t> parity_batches(std::int64_t batch_size, std::int64_t d
 // For each of the batches: the ranks do a step; then rank 0 works through the shares of all ranks one after the other,
 // adds their gradients up in double and divides by the weight sum. Must agree: the divided gradient of each parameter,
 // weight sum, loss and number of samples; the update, with that of gradients that were divided before; and, bit for
-// bit, state and buffers of all ranks before the step and their state behind it. Costs about two steps.
+// bit, state and buffers of all ranks before the step and their state behind it. Takes as long as one share and then
+// all shares one after the other; meanwhile each rank has a copy of weights and state, and of gradients on the host.
 //
 // Afterwards weights, state of the optimiser, counters, buffers and random streams are what they were, bit for bit, if
 // the subject's functions leave nothing else behind (StepState's record ring and kSequence move on). Gradients are

@@ -206,7 +206,8 @@ comm::ParityResult Trainer::check_parity() {
                                           whole.rewind();
                                           return whole.load(images);
                                         },
-                                    .loss = [&](const data::Batch& batch) { return compute_loss(batch); }};
+                                    .loss = [&](const data::Batch& batch) { return compute_loss(batch); },
+                                    .pieces = accumulate_};
   const comm::ParityResult result = comm::check_parity(
       subject, *communicator_, comm::parity_batches(batch_size_, loader_.dataset_size(), communicator_->world_size()));
   loader_.start_epoch(state_.epoch);

@@ -127,8 +127,13 @@ struct Training {
       const std::int64_t half = batch.size() / 2;
       backward(loss({batch.images.narrow(0, half), batch.labels.narrow(0, half)}), parallel->hook());
       backward(loss({batch.images.narrow(half, batch.size() - half), batch.labels.narrow(half, batch.size() - half)}));
-    } else if (batch.size() > 0) {
-      backward(loss(batch), parallel->hook());
+    } else {
+      const std::int64_t n = std::min(pieces, batch.size());
+      for (std::int64_t i = 0; i < n; ++i) {
+        const std::int64_t begin = batch.size() * i / n, end = batch.size() * (i + 1) / n;
+        const Variable sum = loss({batch.images.narrow(begin, end - begin), batch.labels.narrow(begin, end - begin)});
+        backward(sum, i == n - 1 ? parallel->hook() : LeafReadyHook());
+      }
     }
     parallel->finish();
   }
@@ -149,7 +154,8 @@ struct Training {
                                      whole.rewind();
                                      return whole.load(images);
                                    },
-                               .loss = [this](const data::Batch& batch) { return loss(batch); }},
+                               .loss = [this](const data::Batch& batch) { return loss(batch); },
+                               .pieces = pieces},
                               communicator, batches);
   }
 
@@ -177,6 +183,7 @@ struct Training {
 
   Fault fault;
   bool began = false;
+  std::int64_t pieces = 1;
   SmallModel model;
   testing::PlantedCommunicator communicator;
   data::DataLoader loader, whole;
@@ -274,6 +281,20 @@ std::vector<Fault> faults() {
                    const float mine = number == 1 ? values[slot] : 0.f;
                    sum(real, x);
                    if (number == 1) values[slot] = mine;
+                 })});
+  all.push_back({.name = "a weight sum that is off by less than gradients may be",
+                 .found = "the weight sum",
+                 .calls = in_sums([](Communicator& real, Tensor& x, int number) {
+                   sum(real, x);
+                   if (number != 1) return;
+                   x.mutable_host_data<float>()[x.numel() - tail_slot::kCount + tail_slot::kWeightSum] *= 1.00005f;
+                 })});
+  all.push_back({.name = "a NaN that was not met",
+                 .found = "the mark of a NaN or infinity",
+                 .calls = in_sums([](Communicator& real, Tensor& x, int number) {
+                   sum(real, x);
+                   if (number == 1)
+                     x.mutable_host_data<float>()[x.numel() - tail_slot::kCount + tail_slot::kNonFinite] = 1.f;
                  })});
   all.push_back({.name = "the sum taken twice",
                  .found = "the weight sum has the norm",
@@ -383,12 +404,27 @@ TEST_CASE("a right training passes with any number of ranks and any batch, and n
   }
 }
 
+TEST_CASE("a training that computes its shares in pieces, with dropout, passes") {
+  for (const std::int64_t pieces : {2, 3, 16}) {
+    std::vector<double> largest(3, 1.0);
+    comm::run_rank_threads(3, kPatient, [&](Communicator& c) {
+      const data::ResidentDataset dataset = make_images(41, Device::cpu());
+      Training training(dataset, 16, c, {});
+      training.pieces = pieces;
+      largest[static_cast<std::size_t>(c.rank())] = training.check({15, 16, 2}).largest;
+    });
+    CAPTURE(pieces);
+    for (const double difference : largest) CHECK(difference < 1e-5);
+  }
+}
+
 TEST_CASE("the batches to check are a full one and a ragged one") {
   using Sizes = std::vector<std::int64_t>;
-  // The last one of the epoch, if the ranks cannot share it evenly.
+  // The last one of the epoch, if the ranks cannot share it evenly and it is small.
   CHECK(comm::parity_batches(16, 97, 2) == Sizes{16, 1});
   CHECK(comm::parity_batches(256, 60000, 2) == Sizes{256, 5});
   CHECK(comm::parity_batches(256, 60000, 8) == Sizes{256, 23});
+  CHECK(comm::parity_batches(256, 511, 2) == Sizes{256, 5});
   // The full one is ragged itself.
   CHECK(comm::parity_batches(16, 97, 3) == Sizes{16});
   CHECK(comm::parity_batches(2, 11, 8) == Sizes{2});
