@@ -44,7 +44,8 @@ std::unique_ptr<Store> make_file_store(const std::string& folder, bool remove_fo
 struct TcpStoreOptions {
   std::string host;
   std::uint16_t port = 0;
-  // Rank 0 answers the others from a thread of its own, on all addresses of its machine.
+  // Rank 0 answers the others from a thread of its own: on all addresses of its machine, unless host is "localhost" or
+  // a loopback address.
   bool serve = false;
   // Longest wait for the server to appear, and for an answer.
   std::chrono::milliseconds timeout{60'000};

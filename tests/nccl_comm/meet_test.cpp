@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -73,6 +74,18 @@ bool all_in_one_group(const std::vector<std::string>& groups) {
   return !groups[0].empty() && groups[0].find("error") == std::string::npos;
 }
 
+FileHandle connect_to(const char* host, std::uint16_t port) {
+  FileHandle fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  if (::inet_pton(AF_INET, host, &address.sin_addr) != 1 ||
+      ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    return FileHandle();
+  }
+  return fd;
+}
+
 }  // namespace
 
 TEST_CASE("ranks meet in memory, in a folder and by TCP") {
@@ -138,12 +151,8 @@ TEST_CASE("a TCP store lives through a client that speaks something else") {
   const std::uint16_t port = free_port();
   const auto server = comm::make_tcp_store({.host = "127.0.0.1", .port = port, .serve = true, .timeout = kPatient});
   for (const std::string& text : {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(9, '\xff'), std::string("s")}) {
-    const FileHandle fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port);
-    REQUIRE(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    const FileHandle fd = connect_to("127.0.0.1", port);
+    REQUIRE(fd.get() >= 0);
     CHECK(::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size()));
   }
   const auto client = comm::make_tcp_store({.host = "127.0.0.1", .port = port, .timeout = kPatient});
@@ -151,4 +160,49 @@ TEST_CASE("a TCP store lives through a client that speaks something else") {
   CHECK(server->get("key") == std::string(100'000, 'x'));
   CHECK(client->get("key") == std::string(100'000, 'x'));
   CHECK(!client->get("other").has_value());
+}
+
+TEST_CASE("a TCP store that is named by a loopback address answers at no other") {
+  const std::uint16_t port = free_port();
+  const auto server = comm::make_tcp_store({.host = "127.0.0.1", .port = port, .serve = true, .timeout = kPatient});
+  CHECK(connect_to("127.0.0.1", port).get() >= 0);
+  CHECK(connect_to("127.0.0.2", port).get() < 0);
+}
+
+TEST_CASE("a TCP store keeps answering while a client does not take its answers, and gives them later") {
+  const std::uint16_t port = free_port();
+  const auto server = comm::make_tcp_store({.host = "127.0.0.1", .port = port, .serve = true, .timeout = kPatient});
+  constexpr std::size_t kValue = 1'000'000, kAnswer = kValue + 4, kRequests = 100;
+  server->set("k", std::string(kValue, 'x'));
+  const FileHandle fd = connect_to("127.0.0.1", port);
+  REQUIRE(fd.get() >= 0);
+  std::string requests;
+  for (std::size_t i = 0; i < kRequests; ++i) requests += std::string("g\0\0\0\1\0\0\0\0k", 10);
+  REQUIRE(::send(fd.get(), requests.data(), requests.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(requests.size()));
+  const auto client = comm::make_tcp_store({.host = "127.0.0.1", .port = port, .timeout = kPatient});
+  client->set("other", "value");
+  CHECK(client->get("other") == "value");
+  std::size_t received = 0, values = 0;
+  std::string block(65'536, '\0');
+  while (received < kRequests * kAnswer) {
+    const ssize_t n = ::recv(fd.get(), block.data(), block.size(), 0);
+    REQUIRE(n > 0);
+    values += static_cast<std::size_t>(std::count(block.begin(), block.begin() + n, 'x'));
+    received += static_cast<std::size_t>(n);
+  }
+  CHECK(received == kRequests * kAnswer);
+  CHECK(values == kRequests * kValue);
+}
+
+TEST_CASE("a TCP store takes no more than it has room for") {
+  const std::uint16_t port = free_port();
+  const auto server = comm::make_tcp_store({.host = "127.0.0.1", .port = port, .serve = true, .timeout = kPatient});
+  const auto client = comm::make_tcp_store({.host = "127.0.0.1", .port = port, .timeout = kPatient});
+  const std::string value(1u << 20, 'x');
+  const auto fill = [&] {
+    for (int i = 0; i < 300; ++i) client->set(std::to_string(i), value);
+  };
+  CHECK(contains(message_of<CommError>(fill), "is lost"));
+  CHECK(server->get("0") == value);
+  CHECK_THROWS_AS(server->set("more", value), CommError);
 }
