@@ -8,14 +8,8 @@ namespace {
 
 // What a preset says about how to train; fields that describe the model, the data and the machine are not its business.
 void copy_recipe(const Settings& recipe, Settings& settings) {
-  static const char* const kMachine[] = {"model",           "dataset",          "data-dir", "precision",
-                                         "device",          "kernels",          "ranks",    "comm-timeout",
-                                         "sync-bn",         "threads",          "seed",     "deterministic",
-                                         "time-algorithms", "checkpoint-every", "graph",    "steps-per-launch"};
   for (const Setting& row : setting_table()) {
-    bool of_recipe = true;
-    for (const char* name : kMachine) of_recipe = of_recipe && row.name != name;
-    if (of_recipe) set_value(settings, row, get_value(recipe, row));
+    if (!row.machine) set_value(settings, row, get_value(recipe, row));
   }
 }
 

@@ -78,6 +78,7 @@ struct Setting {
   std::vector<std::string> choices;  // texts: allowed values; empty: any text
   std::vector<RefusedValue> refused;
   bool may_change = false;  // a resumed run may get another value
+  bool machine = false;     // of the model, the data or the machine: no preset sets it
 };
 
 // A setting's value as text or JSON would hold it.

@@ -49,71 +49,94 @@ Setting changeable(Setting row) {
   return row;
 }
 
+// No preset sets it.
+Setting machine(Setting row) {
+  row.machine = true;
+  return row;
+}
+
 std::vector<Setting> make_table() {
   using S = Settings;
   std::vector<Setting> rows;
-  rows.push_back(choice("model", &S::model, "network to train", model_names()));
-  rows.push_back(choice("dataset", &S::dataset, "what to train on; idx = four IDX files of your own in --data-dir",
-                        {"fashion-mnist", "synthetic", "idx"},
-                        {{"folder", "images in folders are not offered by this version; use idx files"}}));
-  rows.push_back(changeable(text("data-dir", &S::data_dir, "DIR", "folder of the data files (default: search)")));
+  rows.push_back(machine(choice("model", &S::model, "network to train", model_names())));
+  rows.push_back(
+      machine(choice("dataset", &S::dataset, "what to train on; idx = four IDX files of your own in --data-dir",
+                     {"fashion-mnist", "synthetic", "idx"},
+                     {{"folder", "images in folders are not offered by this version; use idx files"}})));
+  rows.push_back(
+      machine(changeable(text("data-dir", &S::data_dir, "DIR", "folder of the data files (default: search)"))));
 
   rows.push_back(changeable(integer("epochs", &S::epochs, "epochs in all, also when resumed", 1, 1e6)));
+
   rows.push_back(integer("batch-size", &S::batch_size, "images a step, over all ranks", 1, 1e6));
-  rows.push_back(
+
+  rows.push_back(machine(
       changeable(integer("accumulate", &S::accumulate,
-                         "pieces in which a rank computes its images of a step, to need less memory", 1, 1e6)));
+                         "pieces in which a rank computes its images of a step, to need less memory", 1, 1e6))));
 
   rows.push_back(choice("optimizer", &S::optimizer, "update rule", {"sgd", "adam", "adamw"}));
+
   rows.push_back(number("lr", &S::lr, "learning rate (peak, with a schedule)", 0, 1e38));
+
   rows.push_back(below_max(number("momentum", &S::momentum, "of sgd", 0, 1)));
+
   rows.push_back(on_off("nesterov", &S::nesterov, "Nesterov's form of momentum"));
+
   rows.push_back(number("weight-decay", &S::weight_decay, "L2 penalty; adamw: decoupled decay", 0, 1e6));
+
   rows.push_back(
       number("clip-grad-norm", &S::clip_grad_norm, "largest L2 norm of the gradient, 0 = no limit", 0, 1e38));
 
   rows.push_back(choice("schedule", &S::schedule, "of the learning rate", {"constant", "step", "cosine"}));
+
   rows.push_back(integer("schedule-step", &S::schedule_step, "schedule step: epochs between two drops", 1, kManyItems));
+
   rows.push_back(number("schedule-gamma", &S::schedule_gamma, "schedule step: factor of each drop", 0, 1));
+
   rows.push_back(number("warmup-epochs", &S::warmup_epochs, "epochs of linear rise to --lr", 0, 1e6));
 
   rows.push_back(
       below_max(number("label-smoothing", &S::label_smoothing, "share of the target spread over all classes", 0, 1)));
+
   rows.push_back(choice("augment", &S::augment, "random changes of training images", {"none", "flip", "crop-flip"}));
+
   rows.push_back(choice("normalize", &S::normalize,
                         "none = images in [0,1]; data = mean 0, deviation 1 over the training images",
                         {"none", "data"}));
 
-  rows.push_back(choice("precision", &S::precision, "of the arithmetic", {"fp32", "tf32"},
-                        {{"bf16", "this build computes in fp32 and tf32 only"}}));
-  rows.push_back(changeable(text("device", &S::device, "NAME", "auto, cpu, or cuda[:i,j]")));
-  rows.push_back(changeable(choice("kernels", &S::kernels,
-                                   "implementations to prefer: the fastest, the vendor libraries', or our own",
-                                   {"auto", "vendor", "own"})));
-  rows.push_back(changeable(
-      integer("ranks", &S::ranks, "data-parallel ranks in this process; a launcher starts others", 1, 1024)));
+  rows.push_back(machine(choice("precision", &S::precision, "of the arithmetic", {"fp32", "tf32"},
+                                {{"bf16", "this build computes in fp32 and tf32 only"}})));
+  rows.push_back(machine(changeable(text("device", &S::device, "NAME", "auto, cpu, or cuda[:i,j]"))));
+  rows.push_back(machine(changeable(choice("kernels", &S::kernels,
+                                           "implementations to prefer: the fastest, the vendor libraries', or our own",
+                                           {"auto", "vendor", "own"}))));
+  rows.push_back(machine(changeable(
+      integer("ranks", &S::ranks, "data-parallel ranks in this process; a launcher starts others", 1, 1024))));
+  rows.push_back(machine(
+      changeable(number("comm-timeout", &S::comm_timeout, "seconds that a rank waits for another one", 0.1, 86400))));
+  rows.push_back(machine(on_off("sync-bn", &S::sync_bn, "batch statistics over all ranks")));
+  rows.push_back(machine(changeable(on_off("parity-gate", &S::parity_gate,
+                                           "check before training that a step of all ranks is that of one; "
+                                           "--no-parity-gate skips it"))));
   rows.push_back(
-      changeable(number("comm-timeout", &S::comm_timeout, "seconds that a rank waits for another one", 0.1, 86400)));
-  rows.push_back(on_off("sync-bn", &S::sync_bn, "batch statistics over all ranks"));
-  rows.push_back(changeable(on_off("parity-gate", &S::parity_gate,
-                                   "check before training that a step of all ranks is that of one; "
-                                   "--no-parity-gate skips it")));
-  rows.push_back(changeable(integer("check-replicas", &S::check_replicas,
-                                    "compare the ranks bit for bit every N steps too; 0 = at the end of each epoch "
-                                    "and before each checkpoint only",
-                                    0, kManyItems)));
+      machine(changeable(integer("check-replicas", &S::check_replicas,
+                                 "compare the ranks bit for bit every N steps too; 0 = at the end of each epoch "
+                                 "and before each checkpoint only",
+                                 0, kManyItems))));
+  rows.push_back(machine(
+      changeable(integer("threads", &S::threads, "CPU threads, 0 = as many as this process may use", 0, 4096))));
+  rows.push_back(machine(integer("seed", &S::seed, "of weights, order and augmentation", 0, 9007199254740992.0)));
+  rows.push_back(machine(on_off("deterministic", &S::deterministic, "only repeatable kernels (always so on a CPU)")));
+  rows.push_back(machine(on_off("time-algorithms", &S::time_algorithms,
+                                "on a GPU: measure the library's algorithms in the first step and keep the fastest")));
   rows.push_back(
-      changeable(integer("threads", &S::threads, "CPU threads, 0 = as many as this process may use", 0, 4096)));
-  rows.push_back(integer("seed", &S::seed, "of weights, order and augmentation", 0, 9007199254740992.0));
-  rows.push_back(on_off("deterministic", &S::deterministic, "only repeatable kernels (always so on a CPU)"));
-  rows.push_back(on_off("time-algorithms", &S::time_algorithms,
-                        "on a GPU: measure the library's algorithms in the first step and keep the fastest"));
-  rows.push_back(changeable(integer("checkpoint-every", &S::checkpoint_every,
-                                    "epochs between checkpoints; the last epoch always gets one", 1, kManyItems)));
-  rows.push_back(changeable(on_off(
-      "graph", &S::graph, "record a step once and replay it, on a GPU; --no-graph launches each kernel by itself")));
-  rows.push_back(changeable(integer("steps-per-launch", &S::steps_per_launch,
-                                    "recorded steps in one launch on a GPU, 0 = as many as suit the model", 0, 16)));
+      machine(changeable(integer("checkpoint-every", &S::checkpoint_every,
+                                 "epochs between checkpoints; the last epoch always gets one", 1, kManyItems))));
+  rows.push_back(machine(changeable(on_off(
+      "graph", &S::graph, "record a step once and replay it, on a GPU; --no-graph launches each kernel by itself"))));
+  rows.push_back(
+      machine(changeable(integer("steps-per-launch", &S::steps_per_launch,
+                                 "recorded steps in one launch on a GPU, 0 = as many as suit the model", 0, 16))));
   return rows;
 }
 

@@ -29,7 +29,7 @@ TEST_CASE("the table has a row for each field, with the field's default inside i
     CHECK_NOTHROW(set_value(changed, row, get_value(Settings{}, row)));
   }
   CHECK(changed == Settings{});
-  CHECK(setting_table().size() == 29);
+  CHECK(setting_table().size() == 34);
 }
 
 TEST_CASE("a value is read from text, and a wrong one is refused with what is allowed") {
@@ -127,6 +127,37 @@ TEST_CASE("a configuration file is checked as flags are") {
   Settings settings;
   apply_config_file(settings, path);
   CHECK(settings.batch_size == 32);
+}
+
+TEST_CASE("no preset resets how and where a training runs") {
+  for (const std::string& preset : preset_names()) {
+    Settings settings;
+    settings.ranks = 3;
+    settings.accumulate = 4;
+    settings.parity_gate = false;
+    settings.check_replicas = 7;
+    settings.comm_timeout = 5;
+    settings.threads = 2;
+    settings.device = "cpu";
+    settings.kernels = "own";
+    settings.precision = "tf32";
+    settings.sync_bn = settings.deterministic = settings.time_algorithms = true;
+    settings.checkpoint_every = 3;
+    settings.graph = false;
+    settings.steps_per_launch = 2;
+    settings.seed = 5;
+    settings.data_dir = "/somewhere";
+    const Settings before = settings;
+    apply_preset(settings, preset);
+    for (const Setting& row : setting_table()) {
+      INFO(preset + ": " + row.name);
+      if (row.machine) CHECK(get_value(settings, row) == get_value(before, row));
+    }
+    CHECK(settings.accumulate == 4);
+    CHECK_FALSE(settings.parity_gate);
+    CHECK(settings.check_replicas == 7);
+    CHECK(settings.comm_timeout == 5);
+  }
 }
 
 TEST_CASE("a preset changes the recipe and leaves model, data and machine alone") {
