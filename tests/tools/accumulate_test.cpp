@@ -1,6 +1,6 @@
 // `heddle train --accumulate K`: a step whose images are computed in K pieces is the step on all of them at once.
-#include <atomic>
 #include <cmath>
+#include <vector>
 
 #include "nccl_comm/rank_threads.h"
 #include "tests/support/catch.h"
@@ -20,6 +20,11 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   }
   return std::sqrt(difference / norm);
 }
+
+struct Length {
+  int steps;
+  double tolerance;
+};
 
 struct Result {
   std::vector<float> weights;  // of rank 0
@@ -56,7 +61,7 @@ Result train(const tools::Settings& settings, const datasets::ImageDatasetPair& 
 
 }  // namespace
 
-TEST_CASE("pieces of a batch give the weights of the whole batch after 20 steps, and are exchanged once a step") {
+TEST_CASE("pieces of a batch give the weights of the whole batch, and are exchanged once a step") {
   // 97 images: the last batch and the pieces are ragged.
   const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 97, .n_test = 10});
   for (const Device device : testing::test_devices()) {
@@ -68,16 +73,21 @@ TEST_CASE("pieces of a batch give the weights of the whole batch after 20 steps,
       settings.lr = 0.05;
       settings.augment = "flip";
       settings.steps_per_launch = 1;
-      const int steps = device.is_cpu() ? 20 : 4;
-      const Result whole = train(settings, data, device, 1, steps);
-      for (const int ranks : {1, 3}) {
-        for (const std::int64_t pieces : {2, 5, 16}) {
-          if (!device.is_cpu() && pieces != 5) continue;
-          CAPTURE(device.to_string(), batch_size, ranks, pieces);
-          settings.accumulate = pieces;
-          const Result result = train(settings, data, device, ranks, steps);
-          CHECK(distance(result.weights, whole.weights) < 1e-5);
-          if (ranks > 1) CHECK(result.exchanges == steps);
+      // The batch's size chooses the kernels. Their rounding grows with the steps, and may tip a ReLU.
+      const std::vector<Length> lengths =
+          device.is_cpu() ? std::vector<Length>{{3, 1e-5}, {20, 1e-3}} : std::vector<Length>{{4, 1e-5}};
+      for (const Length& length : lengths) {
+        settings.accumulate = 1;
+        const Result whole = train(settings, data, device, 1, length.steps);
+        for (const int ranks : {1, 3}) {
+          for (const std::int64_t pieces : {2, 5, 16}) {
+            if (!device.is_cpu() && pieces != 5) continue;
+            CAPTURE(device.to_string(), batch_size, ranks, pieces, length.steps);
+            settings.accumulate = pieces;
+            const Result result = train(settings, data, device, ranks, length.steps);
+            CHECK(distance(result.weights, whole.weights) < length.tolerance);
+            if (ranks > 1) CHECK(result.exchanges == length.steps);
+          }
         }
       }
     }
