@@ -12,6 +12,7 @@
 #include "tools/command.h"
 #include "tools/config_file.h"
 #include "tools/data_source.h"
+#include "tools/rank_stream.h"
 #include "tools/system_info.h"
 #include "tools/training_run.h"
 #include "tools/usage_error.h"
@@ -182,26 +183,6 @@ void announce(const TrainingJob& job, const Trainer& trainer, Reporter& reporter
   reporter.folder.write_description(reporter.run);
   job.out.line(announcement);
 }
-
-// A stream of its own for each rank on a GPU, since several may share one.
-class RankStream {
- public:
-  RankStream(Device device, const comm::Communicator* communicator) {
-    if (device.is_cpu() || communicator == nullptr) return;
-    stream_ = runtime_for(device).create_stream();
-    guard_.emplace(*stream_);
-  }
-  ~RankStream() {
-    guard_.reset();
-    if (stream_) runtime_for(stream_->device).destroy_stream(*stream_);
-  }
-  RankStream(const RankStream&) = delete;
-  RankStream& operator=(const RankStream&) = delete;
-
- private:
-  std::optional<Stream> stream_;
-  std::optional<StreamGuard> guard_;
-};
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include "datasets/synthetic.h"
 #include "models/model_list.h"
+#include "tools/rank_stream.h"
 #include "tools/trainer.h"
 
 namespace heddle::test {
@@ -14,7 +15,8 @@ namespace heddle::test {
 struct Training {
   Training(const tools::Settings& settings, const datasets::ImageDatasetPair& data, Device device,
            comm::Communicator* communicator = nullptr)
-      : model(models::make_model(settings.model, {})),
+      : stream(device, communicator),
+        model(models::make_model(settings.model, {})),
         train(resident(data.train, device)),
         test(resident(data.test, device)),
         trainer(settings, drawn(*model, device), train, {}, communicator) {}
@@ -38,6 +40,7 @@ struct Training {
     }
   }
 
+  tools::RankStream stream;
   std::shared_ptr<nn::Module> model;
   data::ResidentDataset train, test;
   tools::Trainer trainer;
