@@ -10,6 +10,11 @@
 namespace heddle::comm {
 namespace {
 
+// memcpy must not be given a null pointer, which is where a tensor or a part without elements lies.
+void copy_bytes(std::byte* to, const void* from, std::size_t nbytes) {
+  if (nbytes > 0) std::memcpy(to, from, nbytes);
+}
+
 class GlooCommunicator final : public Communicator {
  public:
   GlooCommunicator(Store& store, const GlooOptions& options) : links_(store, options) {}
@@ -44,7 +49,7 @@ class GlooCommunicator final : public Communicator {
     Messages sent;
     send_parts(sent, part);
     receive_all(given);
-    std::memcpy(parts.data() + own.nbytes * static_cast<std::size_t>(rank()), own.data, own.nbytes);
+    copy_bytes(parts.data() + own.nbytes * static_cast<std::size_t>(rank()), own.data, own.nbytes);
     add_parts(x.dtype(), op, parts, own);
     if (own.nbytes > 0) {
       for (int r = 0; r < world_size(); ++r) {
@@ -72,7 +77,7 @@ class GlooCommunicator final : public Communicator {
     expect(received, 0, out, x.nbytes());
     links_.agree();
     send_to_all(sent, x.raw_data(), x.nbytes());
-    std::memcpy(out + x.nbytes() * static_cast<std::size_t>(rank()), x.raw_data(), x.nbytes());
+    copy_bytes(out + x.nbytes() * static_cast<std::size_t>(rank()), x.raw_data(), x.nbytes());
     receive_all(received);
     finish(sent);
   }
@@ -89,7 +94,7 @@ class GlooCommunicator final : public Communicator {
     links_.agree();
     send_parts(sent, part);
     receive_all(given);
-    std::memcpy(parts.data() + y.nbytes() * static_cast<std::size_t>(rank()), part(rank()).data, y.nbytes());
+    copy_bytes(parts.data() + y.nbytes() * static_cast<std::size_t>(rank()), part(rank()).data, y.nbytes());
     add_parts(x.dtype(), op, parts, {static_cast<std::byte*>(y.mutable_raw_data()), y.nbytes()});
     finish(sent);
   }
