@@ -2,7 +2,6 @@
 // shares; which gradients travel together; and what happens when ranks do not have the same model.
 #include "nccl_comm/data_parallel.h"
 
-#include <cmath>
 #include <limits>
 #include <optional>
 
@@ -16,6 +15,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/contains.h"
 #include "tests/support/devices.h"
+#include "tests/support/relative_distance.h"
 
 using namespace heddle;
 using comm::Communicator;
@@ -98,15 +98,6 @@ std::vector<Outcome> train(const std::string& name, Device device, int ranks, st
   return outcomes;
 }
 
-double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(double{a[i]} - double{b[i]}, 2);
-    norm += std::pow(double{b[i]}, 2);
-  }
-  return std::sqrt(difference / norm);
-}
-
 }  // namespace
 
 TEST_CASE("any number of ranks and any batch give the weights of one rank") {
@@ -123,8 +114,8 @@ TEST_CASE("any number of ranks and any batch give the weights of one rank") {
           if (!device.is_cpu() && ranks != 3) continue;
           CAPTURE(device.to_string(), name, images, batch_size, ranks);
           const std::vector<Outcome> many = train(name, device, ranks, images, batch_size, steps);
-          CHECK(relative_distance(many[0].weights, one.weights) < 1e-5);
-          CHECK(relative_distance(many[0].gradients, one.gradients) < 1e-3);
+          CHECK(testing::relative_distance(many[0].weights, one.weights) < 1e-5);
+          CHECK(testing::relative_distance(many[0].gradients, one.gradients) < 1e-3);
           // The tail: weight sum, correct answers and samples are whole numbers.
           const std::size_t tail = one.gradients.size() - static_cast<std::size_t>(tail_slot::kCount);
           for (const std::int64_t slot : {tail_slot::kWeightSum, tail_slot::kSamples}) {

@@ -57,13 +57,7 @@ void run_group(const GroupKind& kind, int world_size, const comm::CommunicatorOp
 std::vector<std::string> comm_errors(const GroupKind& kind, int world_size, const comm::CommunicatorOptions& options,
                                      const std::function<void(comm::Communicator&)>& body) {
   RankResults results(world_size);
-  run_group(kind, world_size, options, [&](comm::Communicator& communicator) {
-    try {
-      body(communicator);
-    } catch (const CommError& error) {
-      results.add(communicator.rank(), error.what());
-    }
-  });
+  run_group(kind, world_size, options, noting_errors(results, body));
   return results.texts();
 }
 

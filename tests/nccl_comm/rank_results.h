@@ -25,18 +25,24 @@ class RankResults {
   std::vector<std::string> texts_;
 };
 
-// Runs body on every rank of an in-process group; returns the message of the CommError that each rank met, empty if
-// none.
-inline std::vector<std::string> comm_errors(int world_size, const comm::CommunicatorOptions& options,
-                                            const std::function<void(comm::Communicator&)>& body) {
-  RankResults results(world_size);
-  comm::run_rank_threads(world_size, options, [&](comm::Communicator& communicator) {
+// Body, whose CommError becomes its rank's text. Both must outlive what is returned.
+inline std::function<void(comm::Communicator&)> noting_errors(RankResults& results,
+                                                              const std::function<void(comm::Communicator&)>& body) {
+  return [&](comm::Communicator& communicator) {
     try {
       body(communicator);
     } catch (const CommError& error) {
       results.add(communicator.rank(), error.what());
     }
-  });
+  };
+}
+
+// Runs body on every rank of an in-process group; returns the message of the CommError that each rank met, empty if
+// none.
+inline std::vector<std::string> comm_errors(int world_size, const comm::CommunicatorOptions& options,
+                                            const std::function<void(comm::Communicator&)>& body) {
+  RankResults results(world_size);
+  comm::run_rank_threads(world_size, options, noting_errors(results, body));
   return results.texts();
 }
 

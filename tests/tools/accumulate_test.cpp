@@ -1,5 +1,4 @@
 // `heddle train --accumulate K`: a step whose images are computed in K pieces is the step on all of them at once.
-#include <cmath>
 #include <vector>
 
 #include "nccl_comm/rank_threads.h"
@@ -7,19 +6,11 @@
 #include "tests/support/device_training.h"
 #include "tests/support/devices.h"
 #include "tests/support/planted_communicator.h"
+#include "tests/support/relative_distance.h"
 #include "tests/tools/program.h"
 
 namespace heddle::test {
 namespace {
-
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(double{a[i]} - double{b[i]}, 2);
-    norm += std::pow(double{b[i]}, 2);
-  }
-  return std::sqrt(difference / norm);
-}
 
 struct Length {
   int steps;
@@ -85,7 +76,7 @@ TEST_CASE("pieces of a batch give the weights of the whole batch, and are exchan
             CAPTURE(device.to_string(), batch_size, ranks, pieces, length.steps);
             settings.accumulate = pieces;
             const Result result = train(settings, data, device, ranks, length.steps);
-            CHECK(distance(result.weights, whole.weights) < length.tolerance);
+            CHECK(testing::relative_distance(result.weights, whole.weights) < length.tolerance);
             if (ranks > 1) CHECK(result.exchanges == length.steps);
           }
         }

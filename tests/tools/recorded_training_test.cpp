@@ -6,21 +6,13 @@
 #include "tests/cudasim/cudasim.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_training.h"
+#include "tests/support/relative_distance.h"
 #include "tools/evaluation.h"
 
 namespace heddle::test {
 namespace {
 
 const Device kGpu = Device::cuda(0);
-
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(double{a[i]} - double{b[i]}, 2);
-    norm += std::pow(double{b[i]}, 2);
-  }
-  return std::sqrt(difference / norm);
-}
 
 }  // namespace
 
@@ -70,7 +62,7 @@ TEST_CASE("steps on a GPU are those of the CPU, however they are launched") {
         gpu.trainer.finish_epoch();
         continue;
       }
-      CHECK(distance(gpu.weights(), cpu.weights()) < 1e-4);
+      CHECK(testing::relative_distance(gpu.weights(), cpu.weights()) < 1e-4);
       const data::RunningMetrics& mine = gpu.trainer.sums().metrics;
       CHECK(mine.samples() == 90);
       CHECK(mine.loss() == Approx(cpu.trainer.sums().metrics.loss()).epsilon(1e-4));
