@@ -220,9 +220,9 @@ void GlooLinks::post_header(int peer, unsigned turn) {
 }
 
 std::chrono::milliseconds GlooLinks::time_left() const {
-  // Never the -1 that stands for Gloo's own timeout.
-  return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()),
-                  std::chrono::milliseconds(1));
+  // Rounded up: a wait that ended before the deadline would be taken for a lost connection. Never the -1 that stands
+  // for Gloo's own timeout.
+  return std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()), std::chrono::milliseconds(1));
 }
 
 void GlooLinks::start(const Request& request, std::string_view what) {

@@ -49,10 +49,14 @@ void run_rank_threads(std::vector<std::unique_ptr<Communicator>> ends, const std
     try {
       for (std::size_t rank = 0; rank < ends.size(); ++rank) threads.emplace_back(run_rank, rank);
     } catch (const std::system_error& error) {
-      for (const std::unique_ptr<Communicator>& end : ends) {
-        if (end) end->abort(join_text("no thread for rank ", threads.size(), ": ", error.what()));
+      {
+        const std::lock_guard lock(mutex);
+        first = std::current_exception();
       }
-      first = std::current_exception();
+      // The other ends belong to their threads.
+      for (std::size_t rank = threads.size(); rank < ends.size(); ++rank) {
+        ends[rank]->abort(join_text("no thread for rank ", threads.size(), ": ", error.what()));
+      }
     }
   }
   for (std::thread& thread : threads) thread.join();
