@@ -5,6 +5,7 @@ Meson: a PATH and a pkg-config folder of links, and a compiler that refuses some
 usage: configure_test.py --source DIR [unittest arguments]
 """
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,20 @@ class ConfigureTest(ConfigureCase):
             self.skipTest("cuDNN is missing")
         self.expect_error(["-Dcuda=enabled", "-Dgpu_arch=native", f"-Dtoolkit_root={root}", "-Ddefault_library=shared"],
                           "option gpu_arch is native, but neither nvidia-smi nor nvcc finds a GPU on this machine")
+
+    def test_missing_gloo_narrows_the_build_unless_it_is_wanted(self):
+        self.refuse_in_compiler("gloo")
+        self.expect_summary([], "Gloo : no: Debian package libgloo-dev", "ranks in processes: no: Gloo is missing",
+                            "Debian package: libgloo-dev")
+        shutil.rmtree(os.path.join(self.work, "build"))
+        self.expect_error(["-Dgloo=enabled"], "option gloo is enabled", "Gloo is missing", "libgloo-dev")
+
+    def test_gloo_is_in_the_summary_with_its_path_and_version(self):
+        if not os.path.exists("/usr/include/gloo/config.h"):
+            self.skipTest("Gloo is not installed")
+        with open("/usr/include/gloo/config.h", encoding="utf-8") as f:
+            version = ".".join(re.findall(r"#define GLOO_VERSION_\w+ (\d+)", f.read()))
+        self.expect_summary(["-Dgloo=enabled"], f"Gloo : {version} (/", "ranks in processes: yes, by Gloo")
 
     def test_a_missing_required_library_is_an_error_with_its_package(self):
         self.hide("nlohmann_json")
