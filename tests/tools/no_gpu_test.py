@@ -2,7 +2,7 @@
 """The program with the CUDA plugin and the real CUDA libraries on a machine that has no driver: it starts at once, trains
 on the CPU as if there were no plugin, and says in one sentence why a GPU cannot be used. Skipped where a driver is.
 
-    no_gpu_test.py PROGRAM LIBRARY PLUGIN GPU_TEST_PROGRAM
+    no_gpu_test.py PROGRAM LIBRARY PLUGIN GPU_TEST_PROGRAM BUILD_FOLDER
 """
 import json
 import os
@@ -18,7 +18,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from idx_files import write_dataset  # noqa: E402
 
-PROGRAM, LIBRARY, PLUGIN, GPU_TEST = map(os.path.realpath, sys.argv[1:5])
+PROGRAM, LIBRARY, PLUGIN, GPU_TEST, BUILD = map(os.path.realpath, sys.argv[1:6])
 SECONDS_TO_START = 0.1
 
 
@@ -61,20 +61,41 @@ class NoGpu(unittest.TestCase):
         with open(os.path.join(self.work, name, 'run.json'), encoding='utf-8') as file:
             return done, metrics(os.path.join(self.work, name)), json.load(file)
 
-    def test_help_and_version_come_at_once_and_load_no_cuda(self):
+    def expect_a_quick_start_without_cuda(self, program):
         for flag in ('--help', '--version'):
             best = SECONDS_TO_START + 1
             for _ in range(30):
                 begun = time.perf_counter()
-                done = run(PROGRAM, flag)
+                done = run(program, flag)
                 best = min(best, time.perf_counter() - begun)
                 self.assertEqual((done.returncode, done.stderr), (0, ''))
                 if best <= SECONDS_TO_START:
                     break
             self.assertLessEqual(best, SECONDS_TO_START, flag)
-            loaded = run(PROGRAM, flag, LD_DEBUG='files').stderr
+            loaded = run(program, flag, LD_DEBUG='files').stderr
             self.assertIn('libheddle.so', loaded)
             self.assertNotRegex(loaded, r'lib(cuda|cudart|cublas|cudnn|nccl|heddle_cuda)\b')
+
+    def test_help_and_version_come_at_once_and_load_no_cuda(self):
+        self.expect_a_quick_start_without_cuda(PROGRAM)
+
+    def test_an_installed_copy_with_the_plugin_starts_at_once_and_trains_on_the_cpu(self):
+        if shutil.which('meson') is None:
+            self.skipTest('meson is missing')
+        staged = os.path.join(self.work, 'staged')
+        subprocess.run(['meson', 'install', '-C', BUILD, '--no-rebuild', '--quiet', '--destdir', staged], check=True,
+                       capture_output=True)
+        files = {os.path.basename(name): os.path.join(folder, name)
+                 for folder, _, names in os.walk(staged) for name in names}
+        program, plugin = files['heddle'], files[os.path.basename(PLUGIN)]
+        self.expect_a_quick_start_without_cuda(program)
+        # The plugin beside the installed library is found, and so are the CUDA libraries that it needs.
+        doctor = run(program, 'doctor').stdout
+        self.assertIn(plugin, doctor)
+        self.assertIn('no NVIDIA driver is installed', doctor)
+        done, _, run_file = self.train(program, 'installed')
+        self.assertEqual(run_file['device']['name'], 'cpu')
+        self.assertIn('no NVIDIA driver is installed, so the CPU is used', done.stdout)
 
     def test_neither_program_nor_library_needs_cuda_and_the_plugin_needs_no_driver(self):
         for file in (PROGRAM, LIBRARY):
