@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/nn/parameter_buffer.h"
+#include <heddle/nn/parameter_buffer.h>
 
 namespace heddle::comm {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/autograd/backward.h"
-#include "engine/comm/communicator.h"
-#include "engine/nn/module.h"
-#include "nccl_comm/buckets.h"
+#include <heddle/autograd/backward.h>
+#include <heddle/comm/communicator.h>
+#include <heddle/nn/module.h>
+#include "buckets.h"
 
 namespace heddle::comm {
 

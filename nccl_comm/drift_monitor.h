@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/comm/communicator.h"
-#include "engine/nn/module.h"
-#include "engine/optim/optimizer.h"
+#include <heddle/comm/communicator.h>
+#include <heddle/nn/module.h>
+#include <heddle/optim/optimizer.h>
 
 namespace heddle::comm {
 

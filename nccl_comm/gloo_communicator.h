@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "engine/comm/communicator.h"
-#include "nccl_comm/store.h"
+#include <heddle/comm/communicator.h>
+#include "store.h"
 
 namespace heddle::comm {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/comm/communicator.h"
+#include <heddle/comm/communicator.h>
 
 namespace heddle::comm {
 

@@ -27,7 +27,7 @@ LAYERS = {
     "engine/checkpoint": ["engine/optim"],
     "engine/data": ["engine/backend"],
     "engine/pch": ["engine/autograd"],  # precompiled, included by no file
-    "engine": ["engine/*"],  # heddle.h, which includes all public headers
+    "engine": ["engine/*", "nccl_comm"],  # heddle.h, which includes all public headers
     "models": ["engine/*"],
     "datasets": ["engine/*"],
     # Plain loops in double that backends are compared with. No part of the engine.
@@ -66,6 +66,8 @@ TEXTS = SOURCES + (".py", ".sh")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 PUBLIC = re.compile(r"engine_headers\s*\+=\s*\{\s*'([\w/]+)'\s*:\s*files\(([^)]*)\)")
 UMBRELLA = "engine/heddle.h"
+# Folders outside engine/ with public headers: installed beside those of the engine, which they name as users do.
+OTHER_PUBLIC = ("nccl_comm",)
 
 
 def closure(layers):
@@ -148,11 +150,11 @@ class Checker:
         """Headers that meson.build files list in engine_headers, which are installed."""
         public = {UMBRELLA} & self.known
         for path in self.files:
-            if os.path.basename(path) != "meson.build" or not path.startswith("engine/"):
-                continue
             folder = os.path.dirname(path)
+            if os.path.basename(path) != "meson.build" or not (folder.startswith("engine/") or folder in OTHER_PUBLIC):
+                continue
             for match in PUBLIC.finditer(self.read(path)):
-                if folder != "engine/" + match.group(1):
+                if folder not in ("engine/" + match.group(1), match.group(1)):
                     self.report(path, 1, f"installs into heddle/{match.group(1)}, but the folder is {folder}")
                 for name in re.findall(r"'([^']+)'", match.group(2)):
                     header = os.path.join(folder, name)
@@ -214,19 +216,26 @@ class Checker:
         folder = os.path.dirname(path)
         sibling = os.path.normpath(os.path.join(folder, name))
         from_root = os.path.normpath(name)
-        if path in self.public and sibling not in self.known:
+        in_umbrella = path == UMBRELLA and from_root.startswith(tuple(f + "/" for f in OTHER_PUBLIC))
+        if path in self.public and sibling not in self.known and not in_umbrella:
             self.report(path, number, f'"{name}": a public header includes by a path relative to itself ("../core/error.h")')
+            return
+        if path in self.public and folder in OTHER_PUBLIC and os.path.dirname(sibling) != folder:
+            self.report(path, number, f'"{name}": the installed header lies elsewhere: <heddle/...>')
             return
         if from_root in self.known and "/" in name:
             target = from_root
         elif sibling in self.known:
             target = sibling
             # The engine's files keep their places beside each other when installed; other headers have one spelling.
-            if not path.startswith(("engine/", "examples/", "kernels/device/")):
+            if not path.startswith(("engine/", "examples/", "kernels/device/")) and path not in self.public:
                 self.report(path, number, f'"{name}": include from the root: "{sibling}"')
         else:
             self.report(path, number, f'"{name}" is no file of the project; other projects\' headers go in <>')
             return
+        self.add_include(path, number, layer, target, name)
+
+    def add_include(self, path, number, layer, target, name):
         self.includes.setdefault(path, []).append((target, number))
         self.check_direction(path, number, layer, target)
         if path in self.public and target not in self.public:
@@ -243,6 +252,8 @@ class Checker:
             self.report(path, number, f"{layer} includes {target}; {layer} may include {allowed}")
 
     def check_angled(self, path, number, layer, name):
+        if path in self.public and layer in OTHER_PUBLIC and name.startswith("heddle/"):
+            return self.add_include(path, number, layer, "engine/" + name[len("heddle/"):], name)
         if path in self.public and not re.fullmatch(r"[a-z_]+", name):
             self.report(path, number, f"<{name}>: a public header includes standard C++ headers only")
         if layer == TESTS:

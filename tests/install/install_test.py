@@ -204,6 +204,21 @@ class Programs(unittest.TestCase):
                     env={"PKG_CONFIG_PATH": os.path.join(library_folder, "pkgconfig"), "MAKEFLAGS": ""})
                 self.check_example(os.path.join(folder, "embed"), library_folder)
 
+    def test_the_example_of_data_parallel_training_builds_with_make_and_with_cmake(self):
+        source = os.path.join(arguments.source, "examples/scratch_data_parallel")
+        if shutil.which("make"):
+            folder = os.path.join(self.work, "scratch-make")
+            shutil.copytree(source, folder)
+            run("make", "CXXFLAGS=-O1 -Wall -Wextra -Werror", cwd=folder,
+                env={"PKG_CONFIG_PATH": os.path.join(library_folder, "pkgconfig"), "MAKEFLAGS": ""})
+            output = run(os.path.join(folder, "scratch_data_parallel"), env={"LD_LIBRARY_PATH": library_folder})
+            self.assertIn("the weights agree", output)
+        if shutil.which("cmake"):
+            folder = os.path.join(self.work, "scratch-cmake")
+            run("cmake", "-S", source, "-B", folder, f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_CXX_FLAGS=-Wall -Werror")
+            run("cmake", "--build", folder)
+            self.assertIn("the weights agree", run(os.path.join(folder, "scratch_data_parallel"), "--steps", "2"))
+
     def test_the_example_with_an_own_kernel_builds_with_make(self):
         """Without nvcc for the CPU; with it, where the build has the plugin, for a GPU, and runs on the CPU here."""
         if not shutil.which("make"):

@@ -16,6 +16,8 @@ app = executable('app', 'app.cpp', dependencies: heddle, install: true)
 test('app', app)
 """
 PROGRAM = """#include <heddle/core/version.h>
+#include <heddle/heddle.h>
+#include <heddle/nccl_comm/data_parallel.h>
 #include <heddle/ops/ops.h>
 #include <cstdio>
 int main() {

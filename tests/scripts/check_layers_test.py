@@ -117,6 +117,21 @@ class CheckLayersTest(unittest.TestCase):
                      "engine/tensor/secret.h": "#pragma once\n"},
                     "engine/tensor/tensor.h:2:", '"secret.h" is not installed')
 
+    def test_public_headers_outside_the_engine_name_its_headers_as_users_do(self):
+        outside = {"nccl_comm/meson.build": "sources = files('rank.cpp')\nengine_headers += {'nccl_comm': files('rank.h', 'end.h')}\n",
+                   "nccl_comm/rank.cpp": '#include "nccl_comm/rank.h"\n', "nccl_comm/end.h": "#pragma once\n",
+                   "nccl_comm/rank.h": '#pragma once\n#include <heddle/tensor/tensor.h>\n#include "end.h"\n',
+                   "engine/heddle.h": '#pragma once\n#include "core/error.h"\n#include "nccl_comm/rank.h"\n'}
+        self.assertEqual(self.violations(outside), [])
+        for line, complaint in (('#include "../engine/tensor/tensor.h"', "lies elsewhere"),
+                                ('#include "engine/tensor/tensor.h"', "relative to itself"),
+                                ("#include <heddle/tensor/gone.h>", "is not installed"),
+                                ('#include "secret.h"', "is not installed")):
+            self.expect({**outside, "nccl_comm/secret.h": "#pragma once\n",
+                         "nccl_comm/rank.h": f"#pragma once\n{line}\n"}, "nccl_comm/rank.h:2:", complaint)
+        self.expect({**outside, "nccl_comm/rank.cpp": "#include <heddle/tensor/tensor.h>\n"},
+                    "nccl_comm/rank.cpp:1:", "include from the root")
+
     def test_public_headers_need_no_other_library(self):
         found = self.violations({"engine/core/error.h": "#pragma once\n#include <nlohmann/json.hpp>\n"})
         self.assertEqual(len(found), 2, found)
