@@ -348,6 +348,30 @@ TEST_CASE("a rank that is late is named when the deadline passes") {
   }
 }
 
+// A wait that ends a part of a millisecond before the deadline must not be taken for a lost connection.
+TEST_CASE("a rank that is late is late, not gone, however the time is cut") {
+  for (const GroupKind& kind : group_kinds()) {
+    for (int round = 0; round < 12; ++round) {
+      CAPTURE(kind.name, round);
+      std::atomic<bool> told{false};
+      const auto errors =
+          comm_errors(kind, 2, {.timeout = std::chrono::milliseconds(300 + round)}, [&](Communicator& c) {
+            c.barrier();
+            if (c.rank() == 1) {
+              while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            }
+            try {
+              c.barrier("a late one");
+            } catch (const CommError&) {
+              told = true;
+              throw;
+            }
+          });
+      CHECK(contains(errors[0], "rank 1 of 2 did not come within 0.3"));
+    }
+  }
+}
+
 TEST_CASE("a rank that has left is not waited for") {
   for (const GroupKind& kind : group_kinds()) {
     CAPTURE(kind.name);
