@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <heddle/comm/communicator.h>
 #include "store.h"
@@ -31,5 +32,9 @@ struct GlooOptions {
 // Throws: CommError if not all ranks come or connect within the time; NotSupported in a build without Gloo;
 // InvalidArgument unless 0 <= rank < world_size and both times are above 0.
 std::unique_ptr<Communicator> make_gloo_communicator(Store& store, const GlooOptions& options);
+
+// The ends of a group of threads in this process, by rank, that exchange over the loopback as processes would: to
+// compare and to test; make_inproc_group() is what threads train with. Throws: as above.
+std::vector<std::unique_ptr<Communicator>> make_gloo_group(int world_size, const CommunicatorOptions& options = {});
 
 }  // namespace heddle::comm

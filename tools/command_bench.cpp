@@ -3,10 +3,10 @@
 
 #include "engine/backend/backend.h"
 #include "engine/core/text.h"
-#include "tools/bench/baseline.h"
+#include "tools/bench/arguments.h"
 #include "tools/bench/benchmark.h"
 #include "tools/bench/model_ops.h"
-#include "tools/command.h"
+#include "tools/command_bench.h"
 #include "tools/command_line.h"
 #include "tools/suggest.h"
 #include "tools/usage_error.h"
@@ -17,48 +17,45 @@ namespace {
 using bench::BenchmarkOptions;
 using bench::OpRow;
 
+// Benchmarks with flags of their own.
+struct Benchmark {
+  const char* name;
+  int (*run)(CommandContext& context);
+};
+constexpr Benchmark kBenchmarks[] = {{"all-reduce", run_bench_all_reduce}};
+
 constexpr std::int64_t kMaxRepeats = 100000, kMaxBatch = 1000000;
 
 CommandSpec bench_spec() {
-  return {.name = "heddle bench",
-          .summary = "kernels: first whether they are right, then time, bytes/s, flop/s and share of the limit",
-          .example =
-              "heddle bench conv2d_forward --shape 'n=256 h=28 w=28 c=1 o=6 k=5 padding=0'\n"
-              "  heddle bench --model lenet --json lenet.json\n"
-              "  heddle bench --model lenet --baseline lenet.json --max-regression 10%",
-          .flags = {{"shape", "SIZES", "NAME=N ...; the names are the op's; ';' separates several cases"},
-                    {"model", "NAME", "the ops of one training step: " + join_names(bench::bench_model_names(), "|")},
-                    {"batch-size", "N", "images of --model", "256"},
-                    {"dtype", "NAME", "f32 or bf16", "f32"},
-                    {"device", "NAME", "auto, cpu, or cuda[:i,j]", "auto"},
-                    {"threads", "N", "CPU threads", "as many as this process may use"},
-                    {"kernels", "NAME", "auto (every kind there is, side by side), vendor or own", "auto"},
-                    {"repeats", "N", "times the clock is read; 0: compare with the reference only", "20"},
-                    {"json", "FILE", "write all numbers as JSON"},
-                    {"csv", "FILE", "write all numbers as a table"},
-                    {"baseline", "FILE", "compare with an earlier --json"},
-                    {"max-regression", "P", "exit with 1 if a kernel is slower than the baseline by more", "5%"}},
-          .positional_name = "OP...",
-          .positional_help = "names of ops, or 'all'; an unknown name prints the list"};
-}
-
-std::int64_t whole_number(const ParsedArguments& arguments, const std::string& flag, std::int64_t fallback,
-                          std::int64_t low, std::int64_t high) {
-  if (!arguments.has(flag)) return fallback;
-  const std::string text = arguments.get(flag);
-  std::int64_t value = -1;
-  const bool digits = !text.empty() && text.size() <= 9 && text.find_first_not_of("0123456789") == std::string::npos;
-  if (digits) value = std::stoll(text);
-  if (value < low || value > high) {
-    throw UsageError(fmt::format("--{} is '{}'; expected a whole number from {} to {}", flag, text, low, high));
-  }
-  return value;
+  CommandSpec spec{
+      .name = "heddle bench",
+      .summary = "kernels: first whether they are right, then time, bytes/s, flop/s and share of the limit",
+      .example =
+          "heddle bench conv2d_forward --shape 'n=256 h=28 w=28 c=1 o=6 k=5 padding=0'\n"
+          "  heddle bench --model lenet --json lenet.json\n"
+          "  heddle bench --model lenet --baseline lenet.json --max-regression 10%",
+      .flags = {{"shape", "SIZES", "NAME=N ...; the names are the op's; ';' separates several cases"},
+                {"model", "NAME", "the ops of one training step: " + join_names(bench::bench_model_names(), "|")},
+                {"batch-size", "N", "images of --model", "256"},
+                {"dtype", "NAME", "f32 or bf16", "f32"},
+                {"device", "NAME", "auto, cpu, or cuda[:i,j]", "auto"},
+                {"threads", "N", "CPU threads", "as many as this process may use"},
+                {"kernels", "NAME", "auto (every kind there is, side by side), vendor or own", "auto"},
+                {"repeats", "N", "times the clock is read; 0: compare with the reference only", "20"}},
+      .positional_name = "OP...",
+      .positional_help =
+          "names of ops, or 'all'; an unknown name prints the list\n"
+          "  all-reduce: a benchmark of ranks, with flags of their own; heddle bench all-reduce --help"};
+  const std::vector<FlagSpec> files = bench::report_flags("a kernel");
+  spec.flags.insert(spec.flags.end(), files.begin(), files.end());
+  return spec;
 }
 
 const OpRow& op_of(const std::string& name) {
   const OpRow* const row = bench::find_op(name);
   if (row != nullptr) return *row;
-  const std::vector<std::string> names = bench::op_names();
+  std::vector<std::string> names = bench::op_names();
+  for (const Benchmark& benchmark : kBenchmarks) names.emplace_back(benchmark.name);
   throw UsageError(
       fmt::format("unknown op '{}'{}\nKnown: all, {}", name, did_you_mean(name, names), join_names(names)));
 }
@@ -68,7 +65,7 @@ void add_model(const ParsedArguments& arguments, BenchmarkOptions& options) {
     throw UsageError("--model brings its own ops and sizes; leave out OP and --shape");
   }
   options.model = arguments.get("model");
-  options.batch_size = whole_number(arguments, "batch-size", 256, 1, kMaxBatch);
+  options.batch_size = bench::whole_number(arguments, "batch-size", 256, 1, kMaxBatch);
   for (const bench::ModelOp& op : bench::model_ops(options.model, options.batch_size)) {
     const OpRow& row = op_of(op.op);
     options.works.push_back({&row, row.sizes.with(op.sizes, op.op), op.count});
@@ -106,17 +103,12 @@ BenchmarkOptions read_options(const ParsedArguments& arguments, const Settings& 
   }
   options.runner.dtype = dtype_from_name(dtype);
   options.runner.kernels = kernel_choice_from(settings.kernels).value_or(KernelChoice::automatic);
-  options.runner.repeats = static_cast<int>(whole_number(arguments, "repeats", 20, 0, kMaxRepeats));
-  options.json = arguments.get("json");
-  options.csv = arguments.get("csv");
-  options.baseline = arguments.get("baseline");
-  if (arguments.has("max-regression")) {
-    if (options.baseline.empty()) throw UsageError("--max-regression needs --baseline FILE");
-    options.max_regression = bench::parse_percent(arguments.get("max-regression"), "--max-regression");
-  }
-  if (!options.baseline.empty() && options.runner.repeats == 0) {
-    throw UsageError("--baseline compares times, and --repeats 0 takes none");
-  }
+  options.runner.repeats = static_cast<int>(bench::whole_number(arguments, "repeats", 20, 0, kMaxRepeats));
+  const bench::ReportFiles files = bench::read_report_files(arguments, options.runner.repeats > 0);
+  options.json = files.json;
+  options.csv = files.csv;
+  options.baseline = files.baseline;
+  options.max_regression = files.max_regression;
   if (arguments.has("model")) {
     add_model(arguments, options);
   } else {
@@ -128,6 +120,11 @@ BenchmarkOptions read_options(const ParsedArguments& arguments, const Settings& 
 }  // namespace
 
 int run_bench(CommandContext& context) {
+  for (const Benchmark& benchmark : kBenchmarks) {
+    if (context.arguments.empty() || context.arguments.front() != benchmark.name) continue;
+    context.arguments.erase(context.arguments.begin());
+    return benchmark.run(context);
+  }
   const CommandSpec spec = bench_spec();
   const ParsedArguments arguments = parse_arguments(spec, context.arguments);
   if (arguments.help) {

@@ -17,27 +17,28 @@ std::string key_of(const std::string& op, const std::string& sizes, const std::s
 }
 
 // Seconds of the fastest warm call by key.
-std::map<std::string, double> read_baseline(const Json& baseline) {
-  std::map<std::string, double> seconds;
-  try {
-    for (const Json& result : baseline.at("results")) {
-      for (const Json& kernel : result.at("kernels")) {
-        if (!kernel.contains("warm")) continue;
-        seconds[key_of(result.at("op"), result.at("sizes"), result.at("dtype"), kernel.at("source"))] =
-            kernel.at("warm").at("min_seconds");
-      }
+NamedSeconds read_kernels(const Json& report) {
+  NamedSeconds seconds;
+  for (const Json& result : report.at("results")) {
+    for (const Json& kernel : result.at("kernels")) {
+      if (!kernel.contains("warm")) continue;
+      seconds.emplace_back(key_of(result.at("op"), result.at("sizes"), result.at("dtype"), kernel.at("source")),
+                           kernel.at("warm").at("min_seconds"));
     }
-  } catch (const Json::exception&) {
-    throw UsageError("--baseline: the file is no report of heddle bench --json");
   }
   return seconds;
 }
 
 }  // namespace
 
-Comparison compare_with_baseline(const Json& baseline, const Json& machine, const std::vector<OpResult>& results,
-                                 double max_regression) {
-  const std::map<std::string, double> before = read_baseline(baseline);
+Comparison compare_times(const Json& baseline, const std::function<NamedSeconds(const Json& report)>& read,
+                         const Json& machine, const NamedSeconds& now, double max_regression) {
+  std::map<std::string, double> before;
+  try {
+    for (const auto& [name, seconds] : read(baseline)) before[name] = seconds;
+  } catch (const Json::exception&) {
+    throw UsageError("--baseline: the file is no report of this benchmark's --json");
+  }
   Comparison comparison;
   for (const char* name : {"device", "threads"}) {
     const Json& then = baseline.value("machine", Json::object());
@@ -45,23 +46,39 @@ Comparison compare_with_baseline(const Json& baseline, const Json& machine, cons
       comparison.notes.push_back(fmt::format("the baseline was made with another {}: {}", name, then[name].dump()));
     }
   }
+  for (const auto& [name, seconds] : now) {
+    const auto found = before.find(name);
+    if (found == before.end()) {
+      comparison.notes.push_back("not in the baseline: " + name);
+      continue;
+    }
+    ++comparison.compared;
+    if (seconds <= found->second * (1 + max_regression)) continue;
+    comparison.regressions.push_back(fmt::format("{}: {} now, {} before, {:+.1f}%", name, format_seconds(seconds),
+                                                 format_seconds(found->second), (seconds / found->second - 1) * 100));
+  }
+  return comparison;
+}
+
+bool report_comparison(const Comparison& comparison, const char* what, const std::string& path, double max_regression,
+                       Console& out) {
+  for (const std::string& note : comparison.notes) out.line("note     " + note);
+  for (const std::string& line : comparison.regressions) out.line("slower   " + line);
+  out.line(fmt::format("baseline {} {} compared with {}, {} slower by more than {:g}%", comparison.compared, what, path,
+                       comparison.regressions.size(), max_regression * 100));
+  return comparison.regressions.empty();
+}
+
+Comparison compare_with_baseline(const Json& baseline, const Json& machine, const std::vector<OpResult>& results,
+                                 double max_regression) {
+  NamedSeconds now;
   for (const OpResult& r : results) {
     for (const KernelResult& kernel : r.kernels) {
       if (!kernel.warm) continue;
-      const std::string key = key_of(r.op, r.sizes, name_of(r.dtype), name_of(kernel.source));
-      const auto found = before.find(key);
-      if (found == before.end()) {
-        comparison.notes.push_back("not in the baseline: " + key);
-        continue;
-      }
-      ++comparison.compared;
-      const double now = kernel.warm->timing.min;
-      if (now <= found->second * (1 + max_regression)) continue;
-      comparison.regressions.push_back(fmt::format("{}: {} now, {} before, {:+.1f}%", key, format_seconds(now),
-                                                   format_seconds(found->second), (now / found->second - 1) * 100));
+      now.emplace_back(key_of(r.op, r.sizes, name_of(r.dtype), name_of(kernel.source)), kernel.warm->timing.min);
     }
   }
-  return comparison;
+  return compare_times(baseline, read_kernels, machine, now, max_regression);
 }
 
 double parse_percent(const std::string& text, const std::string& flag) {

@@ -5,35 +5,15 @@
 #include <algorithm>
 
 #include "engine/core/file.h"
-#include "engine/core/version.h"
-#include "engine/device/device_runtime.h"
 #include "tools/bench/baseline.h"
+#include "tools/bench/machine.h"
 #include "tools/bench/report.h"
 #include "tools/command.h"
 #include "tools/config_file.h"
-#include "tools/system_info.h"
 #include "tools/usage_error.h"
 
 namespace heddle::tools::bench {
 namespace {
-
-Json describe_machine(const Runtime& runtime) {
-#if defined(__clang__)
-  const std::string compiler = fmt::format("clang {}", __clang_version__);
-#else
-  const std::string compiler = fmt::format("g++ {}", __VERSION__);
-#endif
-  Json machine;
-  machine["heddle"] = fmt::format("{} ({})", version(), compiler);
-  machine["device"] = fmt::format("{}: {}", runtime.device.to_string(), runtime.device_name);
-  machine["backend"] = runtime.backend_name;
-  for (const auto& [name, version_text] : runtime_for(runtime.device).properties().versions) {
-    machine[name] = version_text;
-  }
-  machine["threads"] = fmt::format("{} ({})", runtime.threads, runtime.threads_source);
-  machine["host"] = fmt::format("{}, {}, {}", host_name(), operating_system(), cpu_info().model);
-  return machine;
-}
 
 int count_wrong(const std::vector<OpResult>& results) {
   int wrong = 0;
@@ -42,17 +22,6 @@ int count_wrong(const std::vector<OpResult>& results) {
         std::count_if(r.kernels.begin(), r.kernels.end(), [](const KernelResult& k) { return !k.check.ok; }));
   }
   return wrong;
-}
-
-// Lines under the results. Returns false if something regressed.
-bool report_baseline(const BenchmarkOptions& options, const Json& baseline, const Json& machine,
-                     const std::vector<OpResult>& results, Console& out) {
-  const Comparison comparison = compare_with_baseline(baseline, machine, results, options.max_regression);
-  for (const std::string& note : comparison.notes) out.line("note     " + note);
-  for (const std::string& line : comparison.regressions) out.line("slower   " + line);
-  out.line(fmt::format("baseline {} kernels compared with {}, {} slower by more than {:g}%", comparison.compared,
-                       options.baseline, comparison.regressions.size(), options.max_regression * 100));
-  return comparison.regressions.empty();
 }
 
 void print_step(const std::vector<OpResult>& results, KernelChoice kernels, Console& out) {
@@ -98,7 +67,9 @@ int run_benchmark(const BenchmarkOptions& options, const Runtime& runtime, Backe
   if (!options.json.empty()) write_file_atomically(options.json, to_json(conditions, results).dump(2) + "\n");
   if (!options.csv.empty()) write_file_atomically(options.csv, to_csv(results));
   const bool fast_enough =
-      options.baseline.empty() || report_baseline(options, baseline, conditions.machine, results, out);
+      options.baseline.empty() ||
+      report_comparison(compare_with_baseline(baseline, conditions.machine, results, options.max_regression), "kernels",
+                        options.baseline, options.max_regression, out);
   const int wrong = count_wrong(results);
   if (wrong > 0) err.line(fmt::format("heddle: {} kernels differ from the reference", wrong));
   return wrong == 0 && fast_enough ? exit_code::kDone : exit_code::kFailed;

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "tools/bench/machine.h"
+
 namespace heddle::tools::bench {
 namespace {
 
@@ -63,10 +65,7 @@ std::string format_seconds(double seconds) {
 std::string format_rate(double per_second, const char* unit) { return with_prefix(per_second, unit); }
 
 std::vector<std::string> header_lines(const Conditions& c) {
-  std::vector<std::string> lines;
-  for (const auto& [name, value] : c.machine.items()) {
-    lines.push_back(fmt::format("{:<15} {}", name, value.is_string() ? value.get<std::string>() : value.dump()));
-  }
+  std::vector<std::string> lines = machine_lines(c.machine);
   if (!c.model.empty()) lines.push_back(fmt::format("{:<16}one step of {}, batch {}", "model", c.model, c.batch_size));
   if (!c.timed) return lines;
   const char* const how = c.limits.measured ? "measured in this run" : "from the device's properties";

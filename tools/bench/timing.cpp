@@ -11,8 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kWarmUpSeconds = 0.02, kGroupSeconds = 1e-3;
-constexpr int kWarmUpCalls = 3;
+constexpr double kGroupSeconds = 1e-3;
 constexpr std::int64_t kMaxGroup = 10000;
 // A machine whose cache is larger than this gets as much other data anyway.
 constexpr double kMinOther = 32e6, kMaxOther = 256e6;
@@ -39,6 +38,11 @@ Timing summarize(std::vector<double> seconds, std::int64_t calls) {
           .spread = median > 0 ? (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / median : 0,
           .repeats = static_cast<int>(seconds.size()),
           .calls = calls};
+}
+
+std::int64_t calls_in_group(double seconds) {
+  return std::clamp<std::int64_t>(seconds > 0 ? static_cast<std::int64_t>(kGroupSeconds / seconds) : kMaxGroup, 1,
+                                  kMaxGroup);
 }
 
 Timer::Timer(Device device, double cache_nbytes)
@@ -77,8 +81,7 @@ Timing Timer::warm(const std::function<void()>& call, int repeats) {
   for (int i = 1; i < kWarmUpCalls || seconds_since(begin) < kWarmUpSeconds; ++i) {
     fastest = std::min(fastest, seconds_of(call, 1));
   }
-  const auto calls = std::clamp<std::int64_t>(
-      fastest > 0 ? static_cast<std::int64_t>(kGroupSeconds / fastest) : kMaxGroup, 1, kMaxGroup);
+  const std::int64_t calls = calls_in_group(fastest);
   std::vector<double> seconds;
   for (int i = 0; i < repeats; ++i) seconds.push_back(seconds_of(call, calls));
   return summarize(std::move(seconds), calls);

@@ -23,12 +23,17 @@ struct Timing {
 // Throws: InvalidArgument if there are none.
 Timing summarize(std::vector<double> seconds, std::int64_t calls);
 
+// Before anything is timed, a call is made at least so often and for so long, so that plans, clocks and caches settle.
+inline constexpr int kWarmUpCalls = 3;
+inline constexpr double kWarmUpSeconds = 0.02;
+// How many calls of `seconds` are timed as a group, so that reading the clock costs nothing against it.
+std::int64_t calls_in_group(double seconds);
+
 class Timer {
  public:
   // cache_nbytes: size of the device's largest cache; cold runs are preceded by touching more memory than that.
   Timer(Device device, double cache_nbytes);
-  // After a warm-up of at least three calls and 20 ms, so that plans, clocks and caches are settled. Calls are timed in
-  // groups that take a millisecond.
+  // After a warm-up. Calls are timed in groups that take a millisecond.
   Timing warm(const std::function<void()>& call, int repeats);
   // One call a repeat, each after the caches were filled with other data.
   Timing cold(const std::function<void()>& call, int repeats);
