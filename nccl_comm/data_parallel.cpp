@@ -122,11 +122,17 @@ void DataParallel::send_next() {
   if (bucket.last == bucket_of_.size()) parameters_.tail().tensor();
   Tensor range = parameters_.gradients_with_tail().narrow(bucket.begin, bucket.end - bucket.begin);
   const std::string& label = labels_[sent_++];
-  if (stream_.device.is_cpu()) return communicator_.all_reduce(range, ReduceOp::sum, label);
+  if (stream_.device.is_cpu()) return all_reduce(range, label);
   DeviceRuntime& runtime = runtime_for(stream_.device);
   runtime.wait(stream_, runtime.record(current_stream(stream_.device)));
   const StreamGuard guard(stream_);
-  communicator_.all_reduce(range, ReduceOp::sum, label);
+  all_reduce(range, label);
+}
+
+void DataParallel::all_reduce(Tensor& x, std::string_view what) {
+  if (observer_ != nullptr) observer_->exchange_begins(x.nbytes());
+  communicator_.all_reduce(x, ReduceOp::sum, what);
+  if (observer_ != nullptr) observer_->exchange_ends();
 }
 
 void DataParallel::finish() {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <heddle/autograd/backward.h>
@@ -17,6 +18,15 @@ struct DataParallelOptions {
   BucketOptions buckets;
   // Every rank begins with rank 0's parameters and buffers. false: the caller has seen to it.
   bool broadcast = true;
+};
+
+// Is told when a rank exchanges gradients, by the thread that does it: for measurements.
+class ExchangeObserver {
+ public:
+  virtual ~ExchangeObserver() = default;
+  // A call that moves `nbytes` of this rank begins; it has returned, which on a GPU means that it is queued.
+  virtual void exchange_begins(std::size_t nbytes) = 0;
+  virtual void exchange_ends() = 0;
 };
 
 // Each rank has a replica of the model and its share of the batch. Losses are sums over samples (Reduction::sum) that
@@ -48,12 +58,15 @@ class DataParallel {
   void finish();
 
   const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
+  // Null, as at first: nobody is told. It must live until the next call.
+  void observe(ExchangeObserver* observer) noexcept { observer_ = observer; }
 
  private:
   void compare_parameters(const nn::Module& model);
   void broadcast_state(nn::Module& model);
   void count_ready(const Variable& leaf);
   void send_next();
+  void all_reduce(Tensor& x, std::string_view what);
 
   nn::ParameterBuffer& parameters_;
   Communicator& communicator_;
@@ -64,6 +77,7 @@ class DataParallel {
   std::vector<bool> ready_;             // by segment
   std::size_t sent_ = 0;                // buckets of this step
   Stream stream_;                       // of the exchange, on a GPU
+  ExchangeObserver* observer_ = nullptr;
 };
 
 }  // namespace heddle::comm

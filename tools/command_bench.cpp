@@ -22,7 +22,7 @@ struct Benchmark {
   const char* name;
   int (*run)(CommandContext& context);
 };
-constexpr Benchmark kBenchmarks[] = {{"all-reduce", run_bench_all_reduce}};
+constexpr Benchmark kBenchmarks[] = {{"all-reduce", run_bench_all_reduce}, {"scaling", run_bench_scaling}};
 
 constexpr std::int64_t kMaxRepeats = 100000, kMaxBatch = 1000000;
 
@@ -45,7 +45,7 @@ CommandSpec bench_spec() {
       .positional_name = "OP...",
       .positional_help =
           "names of ops, or 'all'; an unknown name prints the list\n"
-          "  all-reduce: a benchmark of ranks, with flags of their own; heddle bench all-reduce --help"};
+          "  all-reduce, scaling: benchmarks of ranks, with flags of their own; heddle bench all-reduce --help"};
   const std::vector<FlagSpec> files = bench::report_flags("a kernel");
   spec.flags.insert(spec.flags.end(), files.begin(), files.end());
   return spec;

@@ -7,5 +7,6 @@ namespace heddle::tools {
 
 // Each returns the exit code. Throws: UsageError, Error.
 int run_bench_all_reduce(CommandContext& context);
+int run_bench_scaling(CommandContext& context);
 
 }  // namespace heddle::tools

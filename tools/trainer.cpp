@@ -112,9 +112,11 @@ void Trainer::train_step(std::int64_t images) {
 }
 
 void Trainer::compute_gradients(std::int64_t images) {
-  random_.begin_step();                            // layers draw from the step's streams
-  optimizer_->zero_grad();                         // marks leaves fresh, no kernel
+  random_.begin_step();     // layers draw from the step's streams
+  optimizer_->zero_grad();  // marks leaves fresh, no kernel
+  if (observer_ != nullptr) observer_->load_begins();
   const data::Batch batch = loader_.load(images);  // this rank's share: resident u8 -> normalised (B,H,W,C)
+  if (observer_ != nullptr) observer_->load_ends();
   // Fewer images than ranks: one without joins the exchange with zeros. Fewer than pieces: as many pieces.
   const std::int64_t pieces = std::min(accumulate_, batch.size());
   for (std::int64_t piece = 0; piece < pieces; ++piece) {
@@ -259,6 +261,11 @@ void Trainer::stop_non_finite() const {
       fmt::format("the loss or a gradient is NaN or infinite at step {} (epoch {}); {}; "
                   "try a smaller --lr than {:g}, --warmup-epochs or --clip-grad-norm",
                   state_.step + 1, state_.epoch + 1, last, schedule_.at_step(state_.step)));
+}
+
+void Trainer::observe(StepObserver* observer) {
+  observer_ = observer;
+  if (parallel_) parallel_->observe(observer);
 }
 
 std::uint32_t Trainer::weights_crc32() const {

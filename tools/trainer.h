@@ -46,6 +46,15 @@ class NonFiniteLoss : public Error {
   explicit NonFiniteLoss(const std::string& message) : Error(message) {}
 };
 
+// Is told what a rank's step does, by its thread: for measurements. On a GPU what is recorded tells it only when it is
+// recorded.
+class StepObserver : public comm::ExchangeObserver {
+ public:
+  // The batch is put together.
+  virtual void load_begins() = 0;
+  virtual void load_ends() = 0;
+};
+
 class Trainer {
  public:
   // Model, data and communicator must outlive it. With a communicator this is one rank's part of a data-parallel
@@ -86,6 +95,8 @@ class Trainer {
   double learning_rate() const { return schedule_.at_step(std::max<std::int64_t>(state_.step - 1, 0)); }
   // Nothing on a device that counts no work, as a CPU, and before the first step.
   std::optional<StepWork> step_work() const;
+  // Null, as at first: nobody is told. It must live until the next call.
+  void observe(StepObserver* observer);
   // CRC-32 of all weights.
   std::uint32_t weights_crc32() const;
 
@@ -106,7 +117,7 @@ class Trainer {
   std::int64_t batch_size_;
   std::int64_t accumulate_;
   nn::ParameterBuffer parameters_;
-  comm::Communicator* communicator_;              // null: one rank
+  comm::Communicator* communicator_;  // null: one rank
   std::unique_ptr<comm::DataParallel> parallel_;  // the same
   data::DataLoader loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -120,6 +131,7 @@ class Trainer {
   checkpoint::TrainingState state_;
   EpochSums sums_;
   WorkCounts step_work_;  // of the latest full batch that was called or recorded
+  StepObserver* observer_ = nullptr;
   double last_finite_loss_ = 0.0;
   bool had_finite_loss_ = false;
 };
