@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <sstream>
 
+#include "engine/backend/backend.h"
 #include "engine/device/device_runtime.h"
 #include "nccl_comm/text_exchange.h"
 
 namespace heddle::comm {
 namespace {
+
+constexpr std::string_view kTailLabel = "sums beside the gradients";
 
 // One line a parameter and a buffer.
 std::string list_state(const nn::Module& model, const nn::ParameterBuffer& parameters) {
@@ -47,6 +50,8 @@ DataParallel::DataParallel(nn::Module& model, nn::ParameterBuffer& parameters, C
                               [](const auto& a, const auto& b) { return a.variable == b.variable; }),
                "DataParallel: the parameter buffer (", segments.size(), " parameters) is not that of the model (",
                named.size(), " parameters)");
+  HEDDLE_CHECK(options.reduce_dtype == DType::f32 || options.reduce_dtype == DType::bf16,
+               "DataParallel: gradients are exchanged in f32 or bf16, not in ", options.reduce_dtype);
   buckets_ = plan_buckets(segments, options.buckets);
   bucket_of_.resize(segments.size());
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
@@ -56,6 +61,9 @@ DataParallel::DataParallel(nn::Module& model, nn::ParameterBuffer& parameters, C
   ready_.assign(segments.size(), false);
   compare_parameters(model);
   if (options.broadcast) broadcast_state(model);
+  if (options.reduce_dtype == DType::bf16) {
+    rounded_ = Tensor::empty({parameters.gradients().numel()}, DType::bf16, parameters.device());
+  }
   if (!parameters.device().is_cpu()) stream_ = runtime_for(parameters.device()).create_stream();
 }
 
@@ -120,13 +128,28 @@ void DataParallel::send_next() {
   parameters_.finish_gradients(bucket.first, bucket.last);
   // The sums of the ranks are written behind the back of the tail's owner, who is told that way.
   if (bucket.last == bucket_of_.size()) parameters_.tail().tensor();
-  Tensor range = parameters_.gradients_with_tail().narrow(bucket.begin, bucket.end - bucket.begin);
   const std::string& label = labels_[sent_++];
-  if (stream_.device.is_cpu()) return all_reduce(range, label);
+  if (stream_.device.is_cpu()) return exchange(bucket, label);
   DeviceRuntime& runtime = runtime_for(stream_.device);
   runtime.wait(stream_, runtime.record(current_stream(stream_.device)));
   const StreamGuard guard(stream_);
-  all_reduce(range, label);
+  exchange(bucket, label);
+}
+
+void DataParallel::exchange(const Bucket& bucket, const std::string& label) {
+  Tensor all = parameters_.gradients_with_tail().narrow(bucket.begin, bucket.end - bucket.begin);
+  if (!rounded_.defined()) return all_reduce(all, label);
+  // Counts and the weight sum stay exact.
+  const bool with_tail = bucket.last == bucket_of_.size();
+  const std::int64_t n = all.numel() - (with_tail ? tail_slot::kCount : 0);
+  Tensor gradients = all.narrow(0, n), rounded = rounded_.narrow(bucket.begin, n);
+  Backend& backend = backend_for(parameters_.device());
+  backend.cast(gradients, rounded);
+  all_reduce(rounded, label);
+  backend.cast(rounded, gradients);
+  if (!with_tail) return;
+  Tensor tail = all.narrow(n, tail_slot::kCount);
+  all_reduce(tail, kTailLabel);
 }
 
 void DataParallel::all_reduce(Tensor& x, std::string_view what) {

@@ -18,6 +18,9 @@ struct DataParallelOptions {
   BucketOptions buckets;
   // Every rank begins with rank 0's parameters and buffers. false: the caller has seen to it.
   bool broadcast = true;
+  // f32, or bf16: gradients are rounded to it before the exchange, added in f32, and the sums are rounded once, for
+  // half the bytes. The tail is exchanged in f32 by a call of its own.
+  DType reduce_dtype = DType::f32;
 };
 
 // Is told when a rank exchanges gradients, by the thread that does it: for measurements.
@@ -43,7 +46,8 @@ class ExchangeObserver {
 class DataParallel {
  public:
   // Compares the parameters of all ranks (names, shapes, which are frozen), then broadcasts. All four must outlive it.
-  // Throws: CommError naming the first difference, on all ranks; InvalidArgument if the buffer is not the model's.
+  // Throws: CommError naming the first difference, on all ranks; InvalidArgument if the buffer is not the model's, and
+  // for another reduce_dtype.
   DataParallel(nn::Module& model, nn::ParameterBuffer& parameters, Communicator& communicator,
                const DataParallelOptions& options = {});
   ~DataParallel();
@@ -66,6 +70,7 @@ class DataParallel {
   void broadcast_state(nn::Module& model);
   void count_ready(const Variable& leaf);
   void send_next();
+  void exchange(const Bucket& bucket, const std::string& label);
   void all_reduce(Tensor& x, std::string_view what);
 
   nn::ParameterBuffer& parameters_;
@@ -77,6 +82,7 @@ class DataParallel {
   std::vector<bool> ready_;             // by segment
   std::size_t sent_ = 0;                // buckets of this step
   Stream stream_;                       // of the exchange, on a GPU
+  Tensor rounded_;                      // bf16, as many elements as the gradients, if they are exchanged so
   ExchangeObserver* observer_ = nullptr;
 };
 

@@ -15,6 +15,20 @@ namespace {
 // Where terms cancel, rounding does not shrink with the sum: differences so small against the terms are its own.
 constexpr double kRounding = 1e-6;
 
+// What a comparison of two vectors allows of their difference's norm.
+struct Allowed {
+  double of_norm;               // times the norm of the reference
+  double of_terms = kRounding;  // times that of the terms whose rounding is in them
+};
+
+// Gradients of each share are rounded, and the sum of all. Source: |fl(x) - x| <= 2^-p |x| for p significant bits
+// (Higham, "Accuracy and Stability of Numerical Algorithms", section 2.1); bf16 has 8.
+Allowed allowed_of_gradients(const ParityOptions& options) {
+  if (options.reduce_dtype == DType::f32) return {options.tolerance};
+  constexpr double kUnit = 0x1p-8;
+  return {options.tolerance + kUnit, kRounding + kUnit * (1 + kUnit)};
+}
+
 // Everything that a step changes.
 class SavedState {
  public:
@@ -131,10 +145,10 @@ class Comparison {
   // them. `who`: what the norms belong to.
   void compare(const std::string& name, const std::vector<double>& ranks, const std::vector<double>& one, double terms,
                const std::array<std::string, 2>& who) {
-    compare_within(tolerance_, name, ranks, one, terms, who);
+    compare_within({tolerance_}, name, ranks, one, terms, who);
   }
 
-  void compare_within(double tolerance, const std::string& name, const std::vector<double>& ranks,
+  void compare_within(const Allowed& allowed, const std::string& name, const std::vector<double>& ranks,
                       const std::vector<double>& one, double terms, const std::array<std::string, 2>& who) {
     std::vector<double> difference(ranks.size());
     for (std::size_t i = 0; i < ranks.size(); ++i) difference[i] = ranks[i] - one[i];
@@ -145,14 +159,14 @@ class Comparison {
     // Neither side has a finite step, and the training will say so.
     if (!std::isfinite(a) && !std::isfinite(b)) return;
     const double relative = d == 0 ? 0.0 : std::isfinite(d) ? d / b : std::numeric_limits<double>::infinity();
-    const bool fails = !(d <= tolerance * b + kRounding * terms);
+    const bool fails = !(d <= allowed.of_norm * b + allowed.of_terms * terms);
     // What fails goes before what does not, then the larger difference.
     const bool failed_before = !problem_.empty();
     if (failed_before != fails ? failed_before : relative <= result_.largest) return;
     result_ = {relative, name};
     if (!fails) return;
     problem_ = join_text(name, " has the norm ", a, " ", who[0], " and ", b, " ", who[1], "; the difference is ",
-                         relative, " of that, and ", tolerance, " is allowed");
+                         relative, " of that, and ", allowed.of_norm, " is allowed");
   }
 
   const std::string& problem() const noexcept { return problem_; }
@@ -183,30 +197,31 @@ void leave_gradients(nn::ParameterBuffer& parameters) {
 }
 
 void compare_gradients(const std::vector<nn::ParameterSegment>& segments, const std::vector<double>& sums,
-                       const Reference& reference, int ranks, double tolerance, Comparison& comparison) {
+                       const Reference& reference, int ranks, const ParityOptions& options, Comparison& comparison) {
   const std::array<std::string, 2> who{join_text("with ", ranks, " ranks"),
                                        "on one rank that works through the same shares"};
   const double* const tail = sums.data() + segments.back().end;
   const double* const wanted_tail = reference.sums.data() + segments.back().end;
   const double weight_sum = wanted_tail[tail_slot::kWeightSum];
   const auto compare_sum = [&](const char* name, std::int64_t slot, double allowed, double terms) {
-    comparison.compare_within(allowed, name, {tail[slot]}, {wanted_tail[slot]}, terms, who);
+    comparison.compare_within({allowed}, name, {tail[slot]}, {wanted_tail[slot]}, terms, who);
   };
   compare_sum("the weight sum", tail_slot::kWeightSum, kRounding, 0.0);
   compare_sum("the number of samples", tail_slot::kSamples, 0.0, 0.0);
   const auto met = [](const double* values) { return values[tail_slot::kNonFinite] > 0 ? 1.0 : 0.0; };
-  comparison.compare_within(0.0, "the mark of a NaN or infinity", {met(tail)}, {met(wanted_tail)}, 0.0, who);
+  comparison.compare_within({0.0}, "the mark of a NaN or infinity", {met(tail)}, {met(wanted_tail)}, 0.0, who);
   // All gradients would be wrong then.
   if (!comparison.problem().empty()) return;
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const nn::ParameterSegment& segment = segments[s];
-    comparison.compare(join_text("the gradient of '", segment.name, "'"),
-                       divided(sums.data() + segment.begin, segment.numel, tail[tail_slot::kWeightSum]),
-                       divided(reference.sums.data() + segment.begin, segment.numel, weight_sum),
-                       reference.parameter_terms[s] / weight_sum, who);
+    comparison.compare_within(allowed_of_gradients(options), join_text("the gradient of '", segment.name, "'"),
+                              divided(sums.data() + segment.begin, segment.numel, tail[tail_slot::kWeightSum]),
+                              divided(reference.sums.data() + segment.begin, segment.numel, weight_sum),
+                              reference.parameter_terms[s] / weight_sum, who);
   }
   // Losses may be of both signs or near zero: their rounding goes with the weights.
-  if (comparison.problem().empty()) compare_sum("the loss", tail_slot::kLossSum, tolerance, std::abs(weight_sum));
+  if (comparison.problem().empty())
+    compare_sum("the loss", tail_slot::kLossSum, options.tolerance, std::abs(weight_sum));
 }
 
 // The trainer's update, from gradients that are divided already.
@@ -266,7 +281,7 @@ std::string check_batch(const ParitySubject& subject, Communicator& communicator
   state.restore();
   Comparison comparison(options.tolerance);
   if (communicator.rank() == 0) {
-    compare_gradients(segments, sums, reference, communicator.world_size(), options.tolerance, comparison);
+    compare_gradients(segments, sums, reference, communicator.world_size(), options, comparison);
   }
   if (comparison.problem().empty()) {
     const std::vector<float> wanted = update_divided(subject, sums);

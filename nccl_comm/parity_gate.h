@@ -35,6 +35,9 @@ struct ParitySubject {
 struct ParityOptions {
   // Largest allowed ||a - b|| / ||b|| of a parameter's gradient and of its update.
   double tolerance = 1e-4;
+  // What sum_gradients() rounds the gradients of a share to, and their sum once more: both roundings are allowed on
+  // top.
+  DType reduce_dtype = DType::f32;
 };
 
 struct ParityResult {

@@ -42,6 +42,7 @@ struct Settings {
   std::string device = "auto";
   std::string kernels = "auto";
   std::int64_t ranks = 1;
+  std::string reduce_dtype = "fp32";
   bool sync_bn = false;
   bool parity_gate = true;
   std::int64_t check_replicas = 0;

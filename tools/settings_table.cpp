@@ -112,6 +112,9 @@ std::vector<Setting> make_table() {
                                            {"auto", "vendor", "own"}))));
   rows.push_back(machine(changeable(
       integer("ranks", &S::ranks, "data-parallel ranks in this process; a launcher starts others", 1, 1024))));
+  rows.push_back(machine(choice("reduce-dtype", &S::reduce_dtype,
+                                "what gradients are rounded to when ranks exchange them; bf16 halves the bytes",
+                                {"fp32", "bf16"})));
   rows.push_back(machine(
       changeable(number("comm-timeout", &S::comm_timeout, "seconds that a rank waits for another one", 0.1, 86400))));
   rows.push_back(machine(on_off("sync-bn", &S::sync_bn, "batch statistics over all ranks")));

@@ -68,6 +68,8 @@ optim::ScheduleOptions schedule_options(const Settings& s, std::int64_t batches_
           .steps_per_epoch = batches_per_epoch};
 }
 
+DType reduce_dtype(const Settings& s) { return s.reduce_dtype == "bf16" ? DType::bf16 : DType::f32; }
+
 WorkCounts difference(const WorkCounts& after, const WorkCounts& before) {
   return {.launches = after.launches - before.launches,
           .read_nbytes = after.read_nbytes - before.read_nbytes,
@@ -83,8 +85,11 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
       accumulate_(settings.accumulate),
       parameters_(model),
       communicator_(communicator),
-      parallel_(communicator == nullptr ? nullptr
-                                        : std::make_unique<comm::DataParallel>(model, parameters_, *communicator)),
+      reduce_dtype_(reduce_dtype(settings)),
+      parallel_(communicator == nullptr
+                    ? nullptr
+                    : std::make_unique<comm::DataParallel>(model, parameters_, *communicator,
+                                                           comm::DataParallelOptions{.reduce_dtype = reduce_dtype_})),
       loader_(train, loader_options(settings, normalisation, communicator)),
       optimizer_(make_optimizer(settings, parameters_)),
       random_(model, optimizer_->state().address_of(step_slot::kRandom),
@@ -211,7 +216,8 @@ comm::ParityResult Trainer::check_parity() {
                                     .loss = [&](const data::Batch& batch) { return compute_loss(batch); },
                                     .pieces = accumulate_};
   const comm::ParityResult result = comm::check_parity(
-      subject, *communicator_, comm::parity_batches(batch_size_, loader_.dataset_size(), communicator_->world_size()));
+      subject, *communicator_, comm::parity_batches(batch_size_, loader_.dataset_size(), communicator_->world_size()),
+      {.reduce_dtype = reduce_dtype_});
   loader_.start_epoch(state_.epoch);
   loader_.skip(state_.batch);
   return result;

@@ -118,6 +118,7 @@ class Trainer {
   std::int64_t accumulate_;
   nn::ParameterBuffer parameters_;
   comm::Communicator* communicator_;  // null: one rank
+  DType reduce_dtype_;
   std::unique_ptr<comm::DataParallel> parallel_;  // the same
   data::DataLoader loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;

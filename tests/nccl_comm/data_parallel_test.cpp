@@ -15,6 +15,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/contains.h"
 #include "tests/support/devices.h"
+#include "tests/support/planted_communicator.h"
 #include "tests/support/relative_distance.h"
 
 using namespace heddle;
@@ -134,6 +135,91 @@ TEST_CASE("many small buckets give the bits of one large one") {
   const std::vector<Outcome> one = train("lenet", Device::cpu(), 3, 97, 16, 10);
   const std::vector<Outcome> many = train("lenet", Device::cpu(), 3, 97, 16, 10, small);
   for (std::size_t rank = 0; rank < one.size(); ++rank) CHECK(many[rank].weights == one[0].weights);
+}
+
+TEST_CASE("gradients in bf16 halve what is exchanged, stay close to those in f32, and replicas stay the same bits") {
+  struct Traffic {
+    std::size_t nbytes = 0, tail_nbytes = 0;
+    int calls = 0;
+  };
+  const auto trained = [](Device device, const comm::DataParallelOptions& options, Traffic& traffic) {
+    constexpr int kRanks = 3, kSteps = 4;
+    std::vector<Outcome> outcomes(kRanks);
+    comm::run_rank_threads(kRanks, kPatient, [&](Communicator& real) {
+      testing::PlantedCommunicator counting(
+          real, {.all_reduce = [&](Communicator& c, Tensor& x, comm::ReduceOp op, std::string_view what) {
+            if (c.rank() == 0) {
+              ++traffic.calls;
+              traffic.nbytes += x.nbytes();
+              if (!what.starts_with("gradients")) traffic.tail_nbytes += x.nbytes();
+            }
+            c.all_reduce(x, op, what);
+          }});
+      const data::ResidentDataset dataset = make_images(97, device);
+      Replica replica("lenet", dataset, 16, counting, 1, options);
+      if (real.rank() == 0) traffic = {};
+      for (int i = 0; i < kSteps; ++i) replica.step();
+      outcomes[static_cast<std::size_t>(real.rank())] = {replica.buffer->data().to_vector<float>(),
+                                                         replica.buffer->gradients_with_tail().to_vector<float>()};
+    });
+    traffic.nbytes /= kSteps;
+    traffic.tail_nbytes /= kSteps;
+    traffic.calls /= kSteps;
+    return outcomes;
+  };
+  for (const Device device : testing::test_devices()) {
+    CAPTURE(device.to_string());
+    Traffic wide, narrow, many;
+    const std::vector<Outcome> f32 = trained(device, {}, wide);
+    const std::vector<Outcome> bf16 = trained(device, {.reduce_dtype = DType::bf16}, narrow);
+    constexpr auto kTail = static_cast<std::size_t>(tail_slot::kCount) * sizeof(float);
+    CHECK(wide.calls == 1);
+    CHECK(narrow.calls == 2);
+    CHECK(narrow.tail_nbytes == kTail);
+    CHECK((narrow.nbytes - kTail) * 2 == wide.nbytes - kTail);
+    for (const Outcome& rank : bf16) {
+      CHECK(rank.weights == bf16[0].weights);
+      CHECK(rank.gradients == bf16[0].gradients);
+    }
+    const double weights = testing::relative_distance(bf16[0].weights, f32[0].weights);
+    CHECK(weights > 0);
+    CHECK(weights < 1e-3);
+    const double gradients = testing::relative_distance(bf16[0].gradients, f32[0].gradients);
+    CHECK(gradients > 1e-5);
+    CHECK(gradients < 2e-2);
+    // Counts are whole numbers, and the loss is no bf16.
+    const std::size_t tail = f32[0].gradients.size() - static_cast<std::size_t>(tail_slot::kCount);
+    const auto slot_of = [&](const Outcome& outcome, std::int64_t slot) {
+      return outcome.gradients[tail + static_cast<std::size_t>(slot)];
+    };
+    for (const std::int64_t slot : {tail_slot::kWeightSum, tail_slot::kSamples}) {
+      CHECK(slot_of(bf16[0], slot) == slot_of(f32[0], slot));
+    }
+    CHECK(slot_of(bf16[0], tail_slot::kLossSum) == Approx(slot_of(f32[0], tail_slot::kLossSum)).epsilon(1e-3));
+    // Every element of the sums is one.
+    for (std::size_t i = 0; i < tail; ++i) {
+      if (static_cast<float>(bfloat16(bf16[0].gradients[i])) == bf16[0].gradients[i]) continue;
+      FAIL("element " << i << " of the sums is " << bf16[0].gradients[i]);
+    }
+    const comm::DataParallelOptions small{.buckets = {.bucket_nbytes = 1, .last_nbytes = 0},
+                                          .reduce_dtype = DType::bf16};
+    CHECK(trained(device, small, many)[1].weights == bf16[0].weights);
+    CHECK(many.calls > 5);
+    CHECK(many.nbytes == narrow.nbytes);
+  }
+}
+
+TEST_CASE("gradients are exchanged in no other dtype") {
+  const auto errors = comm_errors(1, kPatient, [](Communicator& c) {
+    nn::Linear layer(3, 2);
+    nn::ParameterBuffer buffer(layer);
+    try {
+      const DataParallel parallel(layer, buffer, c, {.reduce_dtype = DType::f64});
+    } catch (const InvalidArgument& error) {
+      throw CommError(error.what());
+    }
+  });
+  CHECK(contains(errors[0], "exchanged in f32 or bf16, not in f64"));
 }
 
 TEST_CASE("buckets cover the buffer from its end, and the last one is small") {

@@ -78,6 +78,7 @@ struct Fault {
   bool sends_early = false;      // the exchange begins before the second half of a share was computed
   bool divides = true;           // the update, by the weight sum
   bool other_momentum = false;   // on rank 1
+  DType reduce_dtype = DType::f32;
 };
 
 data::DataLoaderOptions loader_options(std::int64_t batch_size, int rank, int world_size) {
@@ -108,7 +109,8 @@ struct Training {
     random_streams.emplace(model, optimizer->state().address_of(step_slot::kRandom),
                            wrong.same_dropout ? 0 : real.rank());
     parallel.emplace(model, *buffer, communicator,
-                     comm::DataParallelOptions{.buckets = {.bucket_nbytes = 1, .last_nbytes = 0}});
+                     comm::DataParallelOptions{.buckets = {.bucket_nbytes = 1, .last_nbytes = 0},
+                                               .reduce_dtype = wrong.reduce_dtype});
     if (wrong.other_momentum && real.rank() == 1)
       optimizer->state_tensors()[0].second.narrow(9, 1).copy_from(Tensor::full({1}, 0.5).to(dataset.images().device()));
   }
@@ -156,7 +158,7 @@ struct Training {
                                    },
                                .loss = [this](const data::Batch& batch) { return loss(batch); },
                                .pieces = pieces},
-                              communicator, batches);
+                              communicator, batches, {.reduce_dtype = fault.reduce_dtype});
   }
 
   void train(int steps) {
@@ -415,6 +417,42 @@ TEST_CASE("a training that computes its shares in pieces, with dropout, passes")
     });
     CAPTURE(pieces);
     for (const double difference : largest) CHECK(difference < 1e-5);
+  }
+}
+
+TEST_CASE("gradients that are exchanged in bf16 pass by as much as their rounding, and faults are found as before") {
+  const Fault none{.reduce_dtype = DType::bf16};
+  for (const Device device : testing::test_devices()) {
+    for (const int ranks : {2, 3, 8}) {
+      if (!device.is_cpu() && ranks != 3) continue;
+      CAPTURE(device.to_string(), ranks);
+      std::vector<double> largest(static_cast<std::size_t>(ranks), 1.0);
+      const std::vector<std::string> errors = comm_errors(ranks, kPatient, [&](Communicator& c) {
+        const data::ResidentDataset dataset = make_images(97, device);
+        Training training(dataset, 16, c, none);
+        training.train(2);
+        largest[static_cast<std::size_t>(c.rank())] = training.check(comm::parity_batches(16, 97, ranks)).largest;
+        training.train(3);
+      });
+      for (const std::string& error : errors) CHECK(error == "");
+      // Only rank 0 has compared gradients: what f32 would not let pass.
+      CHECK(largest[0] > 1e-4);
+      CHECK(largest[0] < 0.02);
+    }
+  }
+  for (Fault fault : faults()) {
+    if (fault.name != "a dropped bucket" && fault.name != "a rank that sends zeros" &&
+        fault.name != "an update that does not divide" && fault.name != "the sum taken twice") {
+      continue;
+    }
+    CAPTURE(fault.name);
+    fault.reduce_dtype = DType::bf16;
+    const std::vector<std::string> errors = comm_errors(2, kPatient, [&](Communicator& c) {
+      const data::ResidentDataset dataset = make_images(41, Device::cpu());
+      Training training(dataset, 16, c, fault);
+      training.check(comm::parity_batches(16, 41, 2));
+    });
+    for (const std::string& error : errors) CHECK(error.find("parity gate, batch of ") != std::string::npos);
   }
 }
 

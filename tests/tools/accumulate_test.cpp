@@ -85,6 +85,24 @@ TEST_CASE("pieces of a batch give the weights of the whole batch, and are exchan
   }
 }
 
+TEST_CASE("pieces are added up before they are rounded to bf16 for the exchange") {
+  const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 97, .n_test = 10});
+  tools::Settings settings;
+  settings.batch_size = 16;
+  settings.lr = 0.05;
+  settings.steps_per_launch = 1;
+  const Result exact = train(settings, data, Device::cpu(), 3, 3);
+  settings.reduce_dtype = "bf16";
+  const Result whole = train(settings, data, Device::cpu(), 3, 3);
+  settings.accumulate = 5;
+  const Result pieces = train(settings, data, Device::cpu(), 3, 3);
+  CHECK(pieces.exchanges == 3);
+  // One rounding of the sum, not one of each piece: as far from f32 as without pieces.
+  const double distance = testing::relative_distance(whole.weights, exact.weights);
+  CHECK(distance > 0);
+  CHECK(testing::relative_distance(pieces.weights, exact.weights) < 1.5 * distance);
+}
+
 TEST_CASE("more pieces than images are refused") {
   const ProcessResult result = heddle({"train", "--dataset", "synthetic", "--accumulate", "17", "--batch-size", "16"});
   CHECK(result.exit_code == 2);

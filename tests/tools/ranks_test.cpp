@@ -67,6 +67,31 @@ TEST_CASE("ranks train what one rank trains, whatever the number of images") {
   }
 }
 
+TEST_CASE("ranks that exchange gradients in bf16 train nearly the same, pass the gate, and the run says so") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 97, 20);
+  const auto train = [&](const std::string& run, const std::string& dtype) {
+    const ProcessResult result =
+        heddle(small_training(folder.path(), folder / run,
+                              {"--ranks", "3", "--epochs", "2", "--reduce-dtype", dtype, "--check-replicas", "1"}));
+    INFO(result.out << result.err);
+    REQUIRE(result.exit_code == 0);
+    CHECK(contains(result.out, "parity   a step of 3 ranks is that of one"));
+    return folder / run;
+  };
+  const std::string wide = train("fp32", "fp32"), narrow = train("bf16", "bf16");
+  CHECK(json_file(narrow + "/run.json")["settings"]["reduce-dtype"] == "bf16");
+  CHECK(weights_of(narrow) != weights_of(wide));
+  CHECK(weights_of(train("again", "bf16")) == weights_of(narrow));
+  const std::vector<tools::Json> a = epochs_of(narrow), b = epochs_of(wide);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    CHECK(a[i]["train_loss"].get<double>() == Approx(b[i]["train_loss"].get<double>()).epsilon(0.01));
+  }
+  // A resumed run keeps it.
+  CHECK(heddle({"train", "--resume", narrow, "--epochs", "3", "--reduce-dtype", "fp32"}).exit_code == 2);
+  CHECK(heddle({"train", "--resume", narrow, "--epochs", "3"}).exit_code == 0);
+}
+
 TEST_CASE("a run with ranks repeats bit for bit") {
   const TempFolder folder;
   write_small_dataset(folder.path(), 97, 20);
