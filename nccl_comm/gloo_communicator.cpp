@@ -25,9 +25,10 @@ class GlooCommunicator final : public Communicator {
   void abort(const std::string& reason) noexcept override { links_.end(reason); }
 
  protected:
-  // Each rank adds up one part and gives it to the others.
+  // Each rank adds up one part and gives it to the others; if it is little, each adds up everything.
   void do_all_reduce(Tensor& x, ReduceOp op, std::string_view what) override {
     start({.call = Call::all_reduce, .op = op, .dtype = x.dtype(), .numel = x.numel()}, x, what);
+    if (x.nbytes() <= links_.eager_nbytes()) return add_everything(x, op);
     auto* const data = static_cast<std::byte*>(x.mutable_raw_data());
     const std::size_t size = size_of(x.dtype());
     const auto part = [&](int r) {
@@ -73,6 +74,14 @@ class GlooCommunicator final : public Communicator {
   void do_all_gather(const Tensor& x, Tensor& y, std::string_view what) override {
     start({.call = Call::all_gather, .dtype = x.dtype(), .numel = x.numel()}, x, what);
     auto* const out = static_cast<std::byte*>(y.mutable_raw_data());
+    if (x.nbytes() <= links_.eager_nbytes()) {
+      links_.agree(x.raw_data(), x.nbytes());
+      for (int r = 0; r < world_size(); ++r) {
+        copy_bytes(out + x.nbytes() * static_cast<std::size_t>(r), r == rank() ? x.raw_data() : links_.received(r),
+                   x.nbytes());
+      }
+      return;
+    }
     Messages received, sent;
     expect(received, 0, out, x.nbytes());
     links_.agree();
@@ -119,6 +128,14 @@ class GlooCommunicator final : public Communicator {
     HEDDLE_CHECK(x.device().is_cpu(), describe(request, what), ": Gloo moves tensors of the CPU, this one is on ",
                  x.device());
     links_.start(request, what);
+  }
+
+  void add_everything(Tensor& x, ReduceOp op) {
+    links_.agree(x.raw_data(), x.nbytes());
+    void* const data = x.mutable_raw_data();
+    std::vector<const void*> inputs;
+    for (int r = 0; r < world_size(); ++r) inputs.push_back(r == rank() ? data : links_.received(r));
+    reduce_ranks(x.dtype(), op, inputs, 0, x.numel(), {&data, 1}, 0);
   }
 
   // A message of nbytes from each peer, into place r of `all`.

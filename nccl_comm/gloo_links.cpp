@@ -29,8 +29,13 @@ constexpr std::uint64_t kGoodbyeSlot = 0;                // of the second contex
 constexpr std::chrono::milliseconds kGoodbyeTime{1000};
 constexpr const char* kLeft = "left";  // a goodbye that is no failure
 
-// Headers are sent as they lie in memory.
+// Headers are sent as they lie in memory, and a multiple of 16 bytes keeps aligned what follows them.
 static_assert(sizeof(Request) == 16);
+
+// Of the memory that a rank keeps for what its peers' headers carry, for one call; and the most that one carries. To
+// send everything to everybody takes more bytes than to exchange parts, but one message instead of three, which is
+// faster up to a few hundred kilobytes between two ranks.
+constexpr std::size_t kEagerTotal = std::size_t{512} << 10, kEagerMost = std::size_t{256} << 10;
 
 double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -185,6 +190,8 @@ void GlooLinks::connect(Store& store, const GlooOptions& options, const std::str
     GlooStore addresses(store, join_text(group, context == &data_ ? "-data-" : "-control-"), timeout_);
     (*context)->connectFullMesh(addresses, device_);
   }
+  eager_nbytes_ = std::min(kEagerTotal / static_cast<std::size_t>(world_size() - 1), kEagerMost);
+  own_header_.resize(sizeof(Request) + eager_nbytes_);
   own_goodbye_buffer_ = control_->createUnboundBuffer(own_goodbye_.data(), own_goodbye_.size());
   for (int r = 0; r < world_size(); ++r) {
     if (r == rank_) continue;
@@ -192,7 +199,9 @@ void GlooLinks::connect(Store& store, const GlooOptions& options, const std::str
     peer.goodbye_buffer = control_->createUnboundBuffer(peer.goodbye.data(), peer.goodbye.size());
     peer.goodbye_buffer->recv(r, kGoodbyeSlot);
     for (unsigned turn = 0; turn < 2; ++turn) {
-      peer.header_buffers[turn] = data_->createUnboundBuffer(&peer.headers[turn], sizeof(Request));
+      std::vector<std::byte>& header = peer.headers[turn];
+      header.resize(sizeof(Request) + eager_nbytes_);
+      peer.header_buffers[turn] = data_->createUnboundBuffer(header.data(), header.size());
     }
     post_header(r, 1);  // the first call's
   }
@@ -236,8 +245,11 @@ void GlooLinks::start(const Request& request, std::string_view what) {
   turn_ ^= 1U;
 }
 
-void GlooLinks::agree() {
+void GlooLinks::agree(const void* data, std::size_t nbytes) {
   const NoSigpipe no_sigpipe;
+  // A message with less than was expected is no error.
+  std::memcpy(own_header_.data(), &request_, sizeof request_);
+  if (nbytes > 0) std::memcpy(own_header_.data() + sizeof request_, data, nbytes);
   std::vector<GlooBuffer> sent(peers_.size());
   for (int r = 0; r < world_size(); ++r) {
     if (r == rank_) continue;
@@ -246,7 +258,7 @@ void GlooLinks::agree() {
     try {
       post_header(r, turn_ ^ 1U);
       GlooBuffer& buffer = sent[static_cast<std::size_t>(r)];
-      buffer = data_->createUnboundBuffer(&request_, sizeof request_);
+      buffer = data_->createUnboundBuffer(own_header_.data(), sizeof request_ + nbytes);
       buffer->send(r, kHeaderSlot + turn_);
     } catch (const std::exception&) {
       explain(r, join_text("rank ", r), "come");
@@ -262,7 +274,8 @@ void GlooLinks::agree() {
         explain(r, Clock::now() < deadline_ ? std::string() : list_late(r), "come");
       }
     }
-    requests[static_cast<std::size_t>(r)] = r == rank_ ? request_ : peer.headers[turn_];
+    const std::byte* const header = r == rank_ ? own_header_.data() : peer.headers[turn_].data();
+    std::memcpy(&requests[static_cast<std::size_t>(r)], header, sizeof(Request));
   }
   const std::string problem = find_disagreement(requests);
   if (!problem.empty()) fail(problem);

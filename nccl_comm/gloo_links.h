@@ -38,8 +38,16 @@ class GlooLinks {
   // A call is start(), any number of receive() into memory that is free, agree(), send() and waits. start() begins its
   // time; the text of `what` must live as long. Throws: CommError once the group has ended.
   void start(const Request& request, std::string_view what);
-  // Returns when all ranks have started a call, and the same one. Throws: CommError.
-  void agree();
+  // Returns when all ranks have started a call, and the same one. What they say to each other carries up to
+  // eager_nbytes() more to every peer, so that a small exchange takes one message: nbytes of `data`, as many as the
+  // ranks agree on. Throws: CommError.
+  void agree(const void* data = nullptr, std::size_t nbytes = 0);
+  // The same on all ranks of a group.
+  std::size_t eager_nbytes() const noexcept { return eager_nbytes_; }
+  // What the peer gave to agree(), aligned for any dtype; valid until the next agree().
+  const std::byte* received(int peer) const noexcept {
+    return peers_[static_cast<std::size_t>(peer)].headers[turn_].data() + sizeof(Request);
+  }
 
   // Slot: which of the messages between two ranks in one call, from 0. All may throw CommError. A message has at least
   // a byte, and a buffer is used for one message.
@@ -54,7 +62,7 @@ class GlooLinks {
  private:
   static constexpr std::size_t kGoodbye = 1024;
   struct Peer {
-    std::array<Request, 2> headers;  // of this call and the next
+    std::array<std::vector<std::byte>, 2> headers;  // of this call and the next: a Request, and what it carries
     std::array<GlooBuffer, 2> header_buffers;
     std::array<char, kGoodbye> goodbye{};
     GlooBuffer goodbye_buffer;
@@ -75,6 +83,8 @@ class GlooLinks {
 
   int rank_;
   std::chrono::milliseconds timeout_;  // of a call
+  std::size_t eager_nbytes_ = 0;
+  std::vector<std::byte> own_header_;  // of the call that runs
   std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<gloo::rendezvous::Context> data_, control_;
   std::vector<Peer> peers_;  // by rank; the own one is empty
