@@ -79,6 +79,8 @@ int train_as_process(TrainOptions& options, const comm::LaunchEnv& launch, Comma
   context.out.set_plain();
   apply_launcher(launch, options.settings);
   const InterruptWatch interrupt(std::chrono::seconds(2));
+  const HurryScope out_in_hurry(context.out, [&] { return interrupt.requested(); });
+  const HurryScope err_in_hurry(context.err, [&] { return interrupt.requested(); });
   const std::unique_ptr<comm::Communicator> processes = join_ranks(launch, options);
   try {
     const int code = train(options, interrupt, processes.get(), context);
@@ -112,6 +114,8 @@ int run_train(CommandContext& context) {
   if (!options.resumed && reports) RunFolder::check_new(options.out);
   if (launch) return train_as_process(options, *launch, context);
   const InterruptWatch interrupt;
+  const HurryScope out_in_hurry(context.out, [&] { return interrupt.requested(); });
+  const HurryScope err_in_hurry(context.err, [&] { return interrupt.requested(); });
   return train(options, interrupt, nullptr, context);
 }
 

@@ -1,8 +1,10 @@
 #include "tools/console.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +12,19 @@
 
 namespace heddle::tools {
 namespace {
+
+constexpr std::size_t kMostWaiting = std::size_t{1} << 20;
+constexpr std::chrono::seconds kHurry{1};
+constexpr int kTickMs = 100;  // between looks whether there is a hurry
+
+// A description of its own, since O_NONBLOCK on the one that was handed down would hold for all who share it. None
+// where that is not possible; files on a disk need none.
+FileHandle open_without_blocking(int fd) {
+  struct stat state {};
+  if (::fstat(fd, &state) != 0 || !(S_ISFIFO(state.st_mode) || ::isatty(fd) != 0)) return {};
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  return FileHandle(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+}
 
 bool can_move_cursor(int fd) {
   if (::isatty(fd) == 0) return false;
@@ -21,7 +36,15 @@ bool can_move_cursor(int fd) {
 
 }  // namespace
 
-Console::Console(int fd) : fd_(fd), is_terminal_(can_move_cursor(fd)) {}
+Console::Console(int fd) : fd_(fd), own_(open_without_blocking(fd)), is_terminal_(can_move_cursor(fd)) {}
+
+Console::~Console() {
+  try {
+    flush();
+  } catch (const std::exception&) {
+    // Nothing more can be written.
+  }
+}
 
 void Console::line(std::string_view text) {
   std::string whole = prefix_;
@@ -31,18 +54,54 @@ void Console::line(std::string_view text) {
 }
 
 void Console::write(std::string_view text) {
-  while (error_ == 0 && !text.empty()) {
-    const ssize_t n = ::write(fd_, text.data(), text.size());
+  if (error_ != 0) return;
+  waiting_ += text;
+  send();
+  wait_until_left(kMostWaiting);
+}
+
+void Console::flush() { wait_until_left(0); }
+
+void Console::send() {
+  while (error_ == 0 && !waiting_.empty()) {
+    // Of what is as short others on the same pipe see all or nothing; whole lines, if there are any.
+    const std::string_view part = std::string_view(waiting_).substr(0, PIPE_BUF);
+    const std::size_t lines = part.rfind('\n') + 1;
+    const ssize_t n = ::write(own_ ? own_.get() : fd_, part.data(), lines > 0 ? lines : part.size());
     if (n >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(n));
+      waiting_.erase(0, static_cast<std::size_t>(n));
     } else if (errno == EAGAIN) {
-      // A pipe that somebody else made non-blocking: wait until it takes more.
-      pollfd ready{fd_, POLLOUT, 0};
-      ::poll(&ready, 1, 1000);
+      return;
     } else if (errno != EINTR) {
       error_ = errno;
     }
   }
+}
+
+void Console::wait_until_left(std::size_t nbytes) {
+  while (error_ == 0 && waiting_.size() > nbytes) {
+    if (out_of_patience()) {
+      error_ = ETIMEDOUT;
+      return;
+    }
+    pollfd ready{own_ ? own_.get() : fd_, POLLOUT, 0};
+    ::poll(&ready, 1, kTickMs);
+    send();
+  }
+}
+
+bool Console::out_of_patience() {
+  if (!hurry_end_ && in_hurry_ && in_hurry_()) hurry_end_ = Clock::now() + kHurry;
+  return hurry_end_ && Clock::now() >= *hurry_end_;
+}
+
+HurryScope::HurryScope(Console& console, std::function<bool()> in_hurry) : console_(console) {
+  console_.in_hurry_ = std::move(in_hurry);
+}
+
+HurryScope::~HurryScope() {
+  if (console_.in_hurry_() && !console_.hurry_end_) console_.hurry_end_ = Console::Clock::now() + kHurry;
+  console_.in_hurry_ = {};
 }
 
 int Console::width() const noexcept {

@@ -35,7 +35,8 @@ const Command* find_command(const std::string& name) {
 }
 
 // Done unless the output could not be written. A reader that went away is its own choice and needs no message.
-int check_output(const Console& out, Console& err) {
+int check_output(Console& out, Console& err) {
+  out.flush();
   if (out.error() == 0) return exit_code::kDone;
   if (out.error() != EPIPE) err.line(fmt::format("heddle: standard output: {}", std::strerror(out.error())));
   return exit_code::kFailed;

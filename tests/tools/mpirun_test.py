@@ -5,7 +5,6 @@ nothing.
 
     mpirun_test.py PROGRAM HAS_GLOO
 """
-import json
 import os
 import shutil
 import signal
@@ -14,6 +13,11 @@ import sys
 import tempfile
 import time
 import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+from idx_files import write_dataset  # noqa: E402
+from program_runs import description_of, kill_processes, program_processes, read_text, wait_until  # noqa: E402
 
 PROGRAM = os.path.realpath(sys.argv[1])
 SKIPPED = 77
@@ -45,32 +49,14 @@ def meeting_folders():
     return {name for name in os.listdir('/dev/shm') if name.startswith(f'heddle-{os.geteuid()}-openmpi')}
 
 
-def program_processes(folder):
-    """Processes of the program that work on the folder."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir('/proc')):
-        try:
-            with open(f'/proc/{pid}/cmdline', 'rb') as file:
-                words = file.read().decode(errors='replace').split('\0')
-        except OSError:
-            continue
-        if words[0] == PROGRAM and any(folder in word for word in words):
-            found.append(int(pid))
-    return found
-
-
 class Mpirun(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix='heddle-mpirun-')
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.addCleanup(self.end_processes)
-
-    def end_processes(self):
-        for pid in program_processes(self.folder):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        self.addCleanup(kill_processes, PROGRAM, self.folder)
+        # An epoch takes a few milliseconds.
+        self.data = os.path.join(self.folder, 'data')
+        write_dataset(self.data, 97, 20)
 
     @staticmethod
     def end_launcher(process):
@@ -79,36 +65,28 @@ class Mpirun(unittest.TestCase):
             process.wait()
 
     def arguments(self, run, *more):
-        return [PROGRAM, 'train', '--dataset', 'synthetic', '--threads', '1', '--lr', '0.05', '--momentum', '0.9',
+        return [PROGRAM, 'train', '--dataset', 'idx', '--data-dir', self.data, '--batch-size', '32', '--threads', '1', '--lr', '0.05', '--momentum', '0.9',
                 '--out', os.path.join(self.folder, run), *more]
 
     def description(self, run):
-        with open(os.path.join(self.folder, run, 'run.json'), encoding='utf-8') as file:
-            return json.load(file)
+        return description_of(os.path.join(self.folder, run))
 
     def start(self, run, *flags):
         """Starts an endless training, and returns behind its first checkpoint."""
         output = os.path.join(self.folder, 'output')
         with open(output, 'wb') as file:
             process = subprocess.Popen(launcher() + list(flags) +
-                                       self.arguments(run, '--epochs', '100000', '--comm-timeout', '30'),
+                                       self.arguments(run, '--epochs', '1000000', '--comm-timeout', '30'),
                                        stdout=file, stderr=subprocess.STDOUT)
         self.addCleanup(self.end_launcher, process)
-        deadline = time.monotonic() + 100
-        text = ''
-        while process.poll() is None and time.monotonic() < deadline:
-            with open(output, encoding='utf-8', errors='replace') as file:
-                text = file.read()
-            if 'train loss' in text:
-                return process
-            time.sleep(0.05)
-        self.fail(f'no epoch was trained: {text}')
+        wait_until(lambda: process.poll() is not None or 'train loss' in read_text(output), 100)
+        if process.poll() is not None or 'train loss' not in read_text(output):
+            self.fail(f'no epoch was trained: {read_text(output)}')
+        return process
 
     def wait_until_gone(self):
-        deadline = time.monotonic() + 45
-        while program_processes(self.folder) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self.assertEqual(program_processes(self.folder), [])
+        wait_until(lambda: not program_processes(PROGRAM, self.folder), 45)
+        self.assertEqual(program_processes(PROGRAM, self.folder), [])
 
     def test_two_processes_train_what_two_threads_train(self):
         subprocess.run(self.arguments('threads', '--epochs', '1', '--ranks', '2'), check=True, capture_output=True)
@@ -120,9 +98,7 @@ class Mpirun(unittest.TestCase):
         self.assertEqual(self.description('processes')['result']['weights_crc32'],
                          self.description('threads')['result']['weights_crc32'])
         # Another job of this user may meet at this moment.
-        deadline = time.monotonic() + 20
-        while meeting_folders() - before and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until(lambda: not meeting_folders() - before, 20)
         self.assertEqual(meeting_folders() - before, set())
 
     def expect_end_and_checkpoint(self, process):
@@ -139,9 +115,21 @@ class Mpirun(unittest.TestCase):
         process.send_signal(signal.SIGTERM)
         self.expect_end_and_checkpoint(process)
 
+    def test_a_signal_to_mpirun_that_leaves_time_saves_all(self):
+        # Open MPI waits that long, passes the signal on, waits once more, and kills what is left. All the time it reads
+        # nothing of what its ranks print, which is more than a terminal or a pipe holds.
+        process = self.start('run', '--mca', 'odls_base_sigkill_timeout', '8')
+        process.send_signal(signal.SIGTERM)
+        self.expect_end_and_checkpoint(process)
+        result = self.description('run').get('result')
+        self.assertIsNotNone(result, 'run.json has no result')
+        self.assertFalse(result['finished'])
+        epochs = read_text(os.path.join(self.folder, 'run', 'metrics.jsonl')).splitlines()
+        self.assertEqual(result['epochs'], len(epochs))
+
     def test_a_killed_rank_ends_the_job(self):
         process = self.start('run')
-        os.kill(program_processes(self.folder)[-1], signal.SIGKILL)
+        os.kill(program_processes(PROGRAM, self.folder)[-1], signal.SIGKILL)
         self.expect_end_and_checkpoint(process)
 
 
