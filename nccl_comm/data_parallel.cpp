@@ -25,19 +25,6 @@ std::string list_state(const nn::Module& model, const nn::ParameterBuffer& param
   return list.str();
 }
 
-// The first line in which the two differ, of each; "nothing more" at the end of the shorter one.
-std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
-  std::istringstream in_a(a), in_b(b);
-  std::string line_a, line_b;
-  while (true) {
-    const bool more_a = static_cast<bool>(std::getline(in_a, line_a));
-    const bool more_b = static_cast<bool>(std::getline(in_b, line_b));
-    if (!more_a) line_a = "nothing more";
-    if (!more_b) line_b = "nothing more";
-    if (line_a != line_b || (!more_a && !more_b)) return {line_a, line_b};
-  }
-}
-
 }  // namespace
 
 DataParallel::DataParallel(nn::Module& model, nn::ParameterBuffer& parameters, Communicator& communicator,
@@ -72,13 +59,11 @@ DataParallel::~DataParallel() {
 }
 
 void DataParallel::compare_parameters(const nn::Module& model) {
-  const std::vector<std::string> lists =
-      all_gather_text(communicator_, list_state(model, parameters_), parameters_.device(), "the list of parameters");
-  for (std::size_t rank = 1; rank < lists.size(); ++rank) {
-    if (lists[rank] == lists[0]) continue;
-    const auto [first, other] = first_difference(lists[0], lists[rank]);
-    throw CommError(join_text("the ranks have different models: rank 0 has ", first, ", rank ", rank, " has ", other));
-  }
+  const std::optional<TextDifference> difference =
+      compare_text(communicator_, list_state(model, parameters_), parameters_.device(), "the list of parameters");
+  if (!difference) return;
+  throw CommError(join_text("the ranks have different models: rank 0 has ", difference->of_first, ", rank ",
+                            difference->rank, " has ", difference->of_other));
 }
 
 void DataParallel::broadcast_state(nn::Module& model) {

@@ -42,8 +42,12 @@ double seconds(std::chrono::milliseconds time) { return std::chrono::duration<do
 // What is written there only the ranks of one group read.
 class GlooStore final : public gloo::rendezvous::Store {
  public:
-  GlooStore(comm::Store& store, std::string prefix, std::chrono::milliseconds timeout)
-      : store_(store), prefix_(std::move(prefix)), timeout_(timeout), deadline_(Clock::now() + timeout) {}
+  GlooStore(comm::Store& store, std::string prefix, std::chrono::milliseconds timeout, std::function<bool()> cancelled)
+      : store_(store),
+        prefix_(std::move(prefix)),
+        timeout_(timeout),
+        cancelled_(std::move(cancelled)),
+        deadline_(Clock::now() + timeout) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
     store_.set(prefix_ + key, std::string(data.begin(), data.end()));
@@ -62,9 +66,11 @@ class GlooStore final : public gloo::rendezvous::Store {
     while (true) {
       if (const std::optional<std::string> value = store_.get(prefix_ + key)) return *value;
       if (Clock::now() >= deadline_) {
-        throw CommError(join_text("rank ", key, " did not write its address into ", store_.where(), " within ",
-                                  seconds(timeout_), " s"));
+        // Keys are "place-1", or just the rank.
+        throw CommError(join_text("rank ", key.substr(key.rfind('-') + 1), " did not write its address into ",
+                                  store_.where(), " within ", seconds(timeout_), " s"));
       }
+      throw_if_cancelled(cancelled_);
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
@@ -72,6 +78,7 @@ class GlooStore final : public gloo::rendezvous::Store {
   comm::Store& store_;
   std::string prefix_;
   std::chrono::milliseconds timeout_;
+  std::function<bool()> cancelled_;
   Clock::time_point deadline_;
 };
 
@@ -162,7 +169,9 @@ GlooLinks::GlooLinks(Store& store, const GlooOptions& options)
     : rank_(options.rank), timeout_(options.connect_timeout) {
   HEDDLE_CHECK(options.communicator.timeout.count() > 0, "the time to wait for other ranks is ",
                options.communicator.timeout.count(), " ms, expected above 0");
-  const std::string group = meet(store, {.rank = options.rank, .world_size = options.world_size, .timeout = timeout_});
+  const std::string group = meet(
+      store,
+      {.rank = options.rank, .world_size = options.world_size, .timeout = timeout_, .cancelled = options.cancelled});
   peers_.resize(static_cast<std::size_t>(options.world_size));
   if (options.world_size == 1) return;
   const NoSigpipe no_sigpipe;
@@ -177,7 +186,7 @@ GlooLinks::GlooLinks(Store& store, const GlooOptions& options)
 }
 
 void GlooLinks::connect(Store& store, const GlooOptions& options, const std::string& group) {
-  GlooStore notes(store, group + "-", timeout_);
+  GlooStore notes(store, group + "-", timeout_, options.cancelled);
   gloo::transport::tcp::attr where(choose_address(store, notes, options).c_str());
   {
     const BlockedSignals blocked;
@@ -187,7 +196,8 @@ void GlooLinks::connect(Store& store, const GlooOptions& options, const std::str
     *context = std::make_shared<gloo::rendezvous::Context>(rank_, world_size());
     // Gloo waits five times as long for a connection.
     (*context)->setTimeout(std::max(timeout_ / 5, std::chrono::milliseconds(1)));
-    GlooStore addresses(store, join_text(group, context == &data_ ? "-data-" : "-control-"), timeout_);
+    GlooStore addresses(store, join_text(group, context == &data_ ? "-data-" : "-control-"), timeout_,
+                        options.cancelled);
     (*context)->connectFullMesh(addresses, device_);
   }
   eager_nbytes_ = std::min(kEagerTotal / static_cast<std::size_t>(world_size() - 1), kEagerMost);

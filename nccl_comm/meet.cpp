@@ -40,10 +40,12 @@ std::optional<Joined> parse_joined(const std::optional<std::string>& text) {
   return joined;
 }
 
-// Calls step() until it says that it is done; false if the deadline comes first.
-bool repeat_until(Clock::time_point deadline, const std::function<bool()>& step) {
+// Calls step() until it says that it is done; false if the deadline comes first. Throws: CommError if it is cancelled.
+bool repeat_until(Clock::time_point deadline, const std::function<bool()>& cancelled,
+                  const std::function<bool()>& step) {
   while (!step()) {
     if (Clock::now() >= deadline) return false;
+    throw_if_cancelled(cancelled);
     std::this_thread::sleep_for(kPause);
   }
   return true;
@@ -92,7 +94,7 @@ std::string meet_as_first(Store& store, const MeetOptions& options, Clock::time_
     }
     return missing.empty();
   };
-  if (!repeat_until(deadline, step)) {
+  if (!repeat_until(deadline, options.cancelled, step)) {
     throw CommError(join_text(list_ranks(missing), " of ", options.world_size, " did not come to ", store.where(),
                               " within ", seconds(options.timeout), " s"));
   }
@@ -121,10 +123,18 @@ std::string meet_as_other(Store& store, const MeetOptions& options, Clock::time_
     }
     return !group.empty() && store.get("go-" + group).has_value();
   };
-  if (!repeat_until(deadline, step)) {
+  if (!repeat_until(deadline, options.cancelled, step)) {
+    std::vector<int> missing;
+    if (group.empty()) missing.push_back(0);
+    for (int r = 1; r < options.world_size && !group.empty(); ++r) {
+      const std::optional<Joined> accepted = parse_joined(store.get(accept_key(r)));
+      if (!accepted || accepted->name != group) missing.push_back(r);
+    }
+    // If all others are there, rank 0 has gone in between.
+    if (missing.empty()) missing.push_back(0);
     throw CommError(join_text("rank ", options.rank, " of ", options.world_size, " has waited ",
-                              seconds(options.timeout), " s in ", store.where(), " for ",
-                              group.empty() ? "rank 0, which did not come" : "the other ranks, not all of which came"));
+                              seconds(options.timeout), " s in ", store.where(), " for ", list_ranks(missing),
+                              ", which did not come"));
   }
   return group;
 }

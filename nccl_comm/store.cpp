@@ -15,6 +15,10 @@ namespace heddle::comm {
 
 Store::~Store() = default;
 
+void throw_if_cancelled(const std::function<bool()>& cancelled) {
+  if (cancelled && cancelled()) throw CommError("waiting for the other ranks was cancelled");
+}
+
 struct StoreMemory {
   std::mutex mutex;
   std::map<std::string, std::string> values;

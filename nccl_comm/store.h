@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,9 @@ class Store {
   Store() = default;
 };
 
+// For waits that can be given up. Throws: CommError if cancelled() says so.
+void throw_if_cancelled(const std::function<bool()>& cancelled);
+
 // The notes of ranks in one process. Every rank takes its own end of the same memory.
 struct StoreMemory;
 std::shared_ptr<StoreMemory> make_store_memory();
@@ -49,9 +53,11 @@ struct TcpStoreOptions {
   bool serve = false;
   // Longest wait for the server to appear, and for an answer.
   std::chrono::milliseconds timeout{60'000};
+  // Asked while it waits for the server to appear; true ends the wait. Empty: never.
+  std::function<bool()> cancelled = {};
 };
-// Throws: CommError if the port is taken (serve) or nobody listens there within the time; InvalidArgument unless
-// timeout > 0.
+// Throws: CommError if the port is taken (serve), nobody listens there within the time, or it is cancelled;
+// InvalidArgument unless timeout > 0.
 std::unique_ptr<Store> make_tcp_store(const TcpStoreOptions& options);
 
 }  // namespace heddle::comm

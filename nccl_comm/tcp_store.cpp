@@ -311,6 +311,7 @@ class ClientStore final : public Store {
         throw CommError(join_text("rank 0 does not answer at ", where(), " within ",
                                   std::chrono::duration<double>(options.timeout).count(), " s: ", reason));
       }
+      throw_if_cancelled(options.cancelled);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }

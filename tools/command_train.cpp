@@ -40,8 +40,9 @@ int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communic
 
   datasets::ImageDatasetPair data = load_data(options.settings);
   if (reports) print_data(data, options.settings, context.out, context.err);
-  const ModelDescription description = describe_model(options.settings, data.train);
   const Json data_description = data_to_json(data);
+  if (processes != nullptr) compare_with_others(*processes, options, data_description);
+  const ModelDescription description = describe_model(options.settings, data.train);
   const data::ResidentDataset train_set = make_resident(data.train, runtime.device);
   const data::ResidentDataset test_set = make_resident(data.test, runtime.device);
   const auto ranks = static_cast<int>(options.settings.ranks);
@@ -81,7 +82,15 @@ int train_as_process(TrainOptions& options, const comm::LaunchEnv& launch, Comma
   const InterruptWatch interrupt(std::chrono::seconds(2));
   const HurryScope out_in_hurry(context.out, [&] { return interrupt.requested(); });
   const HurryScope err_in_hurry(context.err, [&] { return interrupt.requested(); });
-  const std::unique_ptr<comm::Communicator> processes = join_ranks(launch, options);
+  std::unique_ptr<comm::Communicator> processes;
+  try {
+    processes = join_ranks(launch, options, interrupt);
+  } catch (const CommError&) {
+    if (!interrupt.requested()) throw;
+    context.err.line(std::string("heddle: interrupted by ") + interrupt.signal_name() +
+                     " while it waited for the other ranks; nothing was written");
+    return interrupt.exit_code();
+  }
   try {
     const int code = train(options, interrupt, processes.get(), context);
     // Rank 0 may have failed, and says so.

@@ -12,9 +12,10 @@ fail() {
 build_packages=(g++ meson ninja-build pkg-config libdnnl-dev nlohmann-json3-dev libcli11-dev libfmt-dev zlib1g-dev
   libpng-dev)
 test_packages=(catch2 cmake make git)
-# What the program can do without, and tests then skip: ranks in several processes, and a launcher to start them.
+# What the program can do without, and tests then skip: ranks in several processes, a launcher to start them, and networks
+# to lie between them.
 optional_packages=(libgloo-dev)
-optional_test_packages=(openmpi-bin)
+optional_test_packages=(openmpi-bin iproute2)
 
 # True if the Debian package is installed. A program that is on PATH counts for its package.
 package_present() {

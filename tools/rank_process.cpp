@@ -11,6 +11,11 @@
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "engine/core/file.h"
@@ -47,13 +52,23 @@ std::string job_folder(const std::string& job) {
   return folder;
 }
 
+// How long a rank waits for the others to come, and what ends the wait.
+struct Patience {
+  std::chrono::milliseconds timeout;
+  std::function<bool()> cancelled;
+};
+
 std::unique_ptr<comm::Store> tcp_store(const std::string& host, std::uint16_t port, const comm::LaunchEnv& launch,
-                                       const comm::CommunicatorOptions& options) {
-  return comm::make_tcp_store({.host = host, .port = port, .serve = launch.rank == 0, .timeout = options.timeout});
+                                       const Patience& patience) {
+  return comm::make_tcp_store({.host = host,
+                               .port = port,
+                               .serve = launch.rank == 0,
+                               .timeout = patience.timeout,
+                               .cancelled = patience.cancelled});
 }
 
 std::unique_ptr<comm::Store> named_store(const std::string& name, const comm::LaunchEnv& launch,
-                                         const comm::CommunicatorOptions& options) {
+                                         const Patience& patience) {
   const std::string file = "file:", tcp = "tcp:";
   if (name.starts_with(file) && name.size() > file.size()) return comm::make_file_store(name.substr(file.size()));
   if (name.starts_with(tcp)) {
@@ -64,21 +79,21 @@ std::unique_ptr<comm::Store> named_store(const std::string& name, const comm::La
     std::uint16_t number = 0;
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
     if (!host.empty() && error == std::errc{} && end == port.data() + port.size() && number > 0) {
-      return tcp_store(host, number, launch, options);
+      return tcp_store(host, number, launch, patience);
     }
   }
   throw UsageError(fmt::format(
       "--store is '{}'; expected file:FOLDER, or tcp:HOST:PORT with the machine of rank 0 and a free port", name));
 }
 
-std::unique_ptr<comm::Store> open_store(const comm::LaunchEnv& launch, const TrainOptions& options) {
-  const comm::CommunicatorOptions times = communicator_options(options.settings);
-  if (!options.store.empty()) return named_store(options.store, launch, times);
+std::unique_ptr<comm::Store> open_store(const comm::LaunchEnv& launch, const TrainOptions& options,
+                                        const Patience& patience) {
+  if (!options.store.empty()) return named_store(options.store, launch, patience);
   if (variable("MASTER_ADDR").empty() && launch.one_machine && !launch.job.empty()) {
     return comm::make_file_store(job_folder(launch.job), launch.rank == 0);
   }
   if (!launch.master_address.empty() && launch.master_port != 0) {
-    return tcp_store(launch.master_address, launch.master_port, launch, times);
+    return tcp_store(launch.master_address, launch.master_port, launch, patience);
   }
   throw UsageError(
       fmt::format("{} does not say where its ranks can meet: set MASTER_ADDR and MASTER_PORT for all of them to the "
@@ -149,15 +164,36 @@ void apply_launcher(const comm::LaunchEnv& launch, Settings& settings) {
   }
 }
 
-std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, const TrainOptions& options) {
+std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, const TrainOptions& options,
+                                               const InterruptWatch& interrupt) {
   const comm::CommunicatorOptions times = communicator_options(options.settings);
-  const std::unique_ptr<comm::Store> store = open_store(launch, options);
+  const Patience patience{times.timeout, [&interrupt] { return interrupt.requested(); }};
+  const std::unique_ptr<comm::Store> store = open_store(launch, options, patience);
   const FinishedStore finished(*store);
   return comm::make_gloo_communicator(*store, {.rank = launch.rank,
                                                .world_size = launch.world_size,
                                                .communicator = times,
-                                               .connect_timeout = times.timeout,
-                                               .address = variable("HEDDLE_COMM_ADDRESS")});
+                                               .connect_timeout = patience.timeout,
+                                               .address = variable("HEDDLE_COMM_ADDRESS"),
+                                               .cancelled = patience.cancelled});
+}
+
+void compare_with_others(comm::Communicator& communicator, const TrainOptions& options, const Json& data) {
+  // What may differ from machine to machine, and changes no result.
+  const std::set<std::string> own = {"comm-timeout", "data-dir", "device", "threads"};
+  std::string text = options.resumed ? "a run to resume\n" : "a new run\n";
+  for (const Setting& row : setting_table()) {
+    if (own.count(row.name) == 0) text += fmt::format("--{} {}\n", row.name, to_text(get_value(options.settings, row)));
+  }
+  for (const Json& file : data["files"]) {
+    text += fmt::format("data {} with {} items and crc32 {}\n",
+                        std::filesystem::path(file["path"].get<std::string>()).filename().string(),
+                        file["items"].get<std::int64_t>(), file["crc32"].get<std::string>());
+  }
+  const auto difference = comm::compare_text(communicator, text, Device::cpu(), "settings and data");
+  if (!difference) return;
+  throw CommError(fmt::format("the ranks disagree: rank 0 has {}, rank {} has {}", difference->of_first,
+                              difference->rank, difference->of_other));
 }
 
 void share_threads(comm::Communicator& communicator, const Settings& settings, Runtime& runtime) {

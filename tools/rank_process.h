@@ -9,6 +9,8 @@
 #include "engine/comm/communicator.h"
 #include "nccl_comm/launch_env.h"
 #include "tools/command_line.h"
+#include "tools/interrupt.h"
+#include "tools/json.h"
 #include "tools/runtime.h"
 #include "tools/settings.h"
 #include "tools/train_options.h"
@@ -22,8 +24,14 @@ std::optional<comm::LaunchEnv> find_launcher(const ParsedArguments& arguments);
 // Settings as a rank among processes has them: their number of ranks, and a CPU. Throws: UsageError for another device.
 void apply_launcher(const comm::LaunchEnv& launch, Settings& settings);
 
-// Finds the other ranks, by --store or by what the launcher says, and connects. Throws: UsageError, CommError.
-std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, const TrainOptions& options);
+// Finds the other ranks, by --store or by what the launcher says, and connects. A signal ends the wait for them.
+// Throws: UsageError, CommError.
+std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, const TrainOptions& options,
+                                               const InterruptWatch& interrupt);
+
+// Compares how the ranks are to train and on which data (data_to_json()). Throws: CommError naming the first
+// difference, on all ranks.
+void compare_with_others(comm::Communicator& communicator, const TrainOptions& options, const Json& data);
 
 // Unless --threads or OMP_NUM_THREADS says how many, ranks that may use the same processors share them.
 void share_threads(comm::Communicator& communicator, const Settings& settings, Runtime& runtime);

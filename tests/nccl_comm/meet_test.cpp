@@ -121,8 +121,24 @@ TEST_CASE("ranks that are missing are named when the time is over") {
                    comm::meet(*store, {1, 2, std::chrono::milliseconds(50)});
                  }),
                  "rank 1 of 2 has waited 0.05 s in memory of this process for rank 0, which did not come"));
+  // Not by rank 0 alone: the others know who has not answered its invitation.
+  const std::vector<std::string> two = meet_all(memory_stores(), {4, 4}, std::chrono::milliseconds(300));
+  CHECK(contains(two[0], "ranks 2, 3 of 4 did not come"));
+  CHECK(contains(two[1], "rank 1 of 4 has waited 0.3 s in memory of this process for ranks 2, 3, which did not come"));
   CHECK_THROWS_AS(comm::meet(*store, {2, 2, kPatient}), InvalidArgument);
   CHECK_THROWS_AS(comm::meet(*store, {0, 2, std::chrono::milliseconds(0)}), InvalidArgument);
+}
+
+TEST_CASE("a wait for ranks that do not come can be given up") {
+  const auto soon = [begin = std::chrono::steady_clock::now()] {
+    return std::chrono::steady_clock::now() - begin > std::chrono::milliseconds(30);
+  };
+  const auto store = comm::make_memory_store(comm::make_store_memory());
+  for (const int rank : {0, 1}) {
+    CHECK(contains(message_of<CommError>([&] { comm::meet(*store, {rank, 2, kPatient, soon}); }), "was cancelled"));
+  }
+  const comm::TcpStoreOptions client{.host = "127.0.0.1", .port = free_port(), .timeout = kPatient, .cancelled = soon};
+  CHECK(contains(message_of<CommError>([&] { comm::make_tcp_store(client); }), "was cancelled"));
 }
 
 TEST_CASE("a machine is told from another one of the same name") {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <csignal>
 #include <memory>
+#include <thread>
 
 #include "engine/checkpoint/safetensors.h"
 #include "nccl_comm/gloo_communicator.h"
@@ -218,6 +219,60 @@ TEST_CASE("what fails on one process is told to the others, and a process that d
   CHECK(result.exit_code == 1);
   CHECK(contains(result.err, "rank 1 of 2 did not come"));
   CHECK(!file_exists(folder / "alone"));
+}
+
+TEST_CASE("ranks that are told other settings or have other data say both sides, and do not train") {
+  if (!can_run()) return;
+  const TempFolder folder, fewer;
+  write_small_dataset(folder.path(), 97, 20);
+  write_small_dataset(fewer.path(), 96, 20);
+  const auto refused = [&](const std::string& data, const std::vector<std::string>& more, const std::string& first,
+                           const std::string& other) {
+    std::vector<std::unique_ptr<Process>> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ProcessOptions options;
+      options.arguments = small_training(rank == 0 ? folder.path() : data, folder / "run",
+                                         {"--epochs", "1", "--store", "file:" + (folder / "meet")});
+      if (rank == 1) options.arguments.insert(options.arguments.end(), more.begin(), more.end());
+      options.environment = rank_environment(rank, 2);
+      ranks.push_back(std::make_unique<Process>(heddle_path(), options));
+    }
+    for (const auto& rank : ranks) {
+      const ProcessResult result = rank->wait();
+      INFO(result.err);
+      CHECK(result.exit_code == 1);
+      CHECK(contains(result.err, "the ranks disagree: rank 0 has " + first));
+      CHECK(contains(result.err, ", rank 1 has " + other));
+    }
+    CHECK(!file_exists(folder / "run"));
+  };
+  refused(folder.path(), {"--seed", "2"}, "--seed 1", "--seed 2");
+  refused(folder.path(), {"--momentum", "0.9"}, "--momentum 0", "--momentum 0.9");
+  refused(fewer.path(), {}, "data train-images-idx3-ubyte with 97 items", "data train-images-idx3-ubyte with 96");
+}
+
+TEST_CASE("a signal ends the wait for ranks that do not come") {
+  if (!can_run()) return;
+  const TempFolder folder;
+  const Environment tcp = {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(free_port())}};
+  for (const int rank : {0, 1}) {
+    for (const bool by_tcp : {false, true}) {
+      ProcessOptions options;
+      options.arguments = {"train", "--dataset", "synthetic", "--comm-timeout", "60", "--out", folder / "run"};
+      if (!by_tcp) options.arguments.insert(options.arguments.end(), {"--store", "file:" + (folder / "meet")});
+      options.environment = rank_environment(rank, 2);
+      if (by_tcp) options.environment.insert(options.environment.end(), tcp.begin(), tcp.end());
+      Process process(heddle_path(), options);
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      process.send_signal(SIGINT);
+      const ProcessResult result = process.wait();
+      INFO(rank << " " << by_tcp << result.err);
+      CHECK(result.seconds < 20);
+      CHECK(result.exit_code == 130);
+      CHECK(contains(result.err, "interrupted by SIGINT while it waited for the other ranks; nothing was written"));
+      CHECK(!file_exists(folder / "run"));
+    }
+  }
 }
 
 TEST_CASE("launchers and flags that contradict each other are wrong usage") {
