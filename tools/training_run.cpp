@@ -105,6 +105,7 @@ void TrainingRun::finish_epoch(const Evaluation& test) {
                                 {"test_accuracy", test.metrics.accuracy()},
                                 {"seconds", sums.seconds},
                                 {"images_per_second", sums.images_per_second()},
+                                {"train_samples", sums.metrics.samples()},
                                 {"learning_rate", parts_.trainer.learning_rate()}});
   const bool due = epoch % parts_.settings.checkpoint_every == 0 || epoch == parts_.settings.epochs;
   if (due || best) report.checkpoints.save(parts_.trainer, best);

@@ -11,6 +11,7 @@
 #include "engine/ops/ops.h"
 #include "engine/optim/sgd.h"
 #include "models/model_list.h"
+#include "nccl_comm/drift_monitor.h"
 #include "tests/nccl_comm/rank_results.h"
 #include "tests/support/catch.h"
 #include "tests/support/contains.h"
@@ -277,6 +278,32 @@ TEST_CASE("a parameter that only some ranks use counts as zero on the others") {
   });
   CHECK(gradients[0] == std::vector<float>{6, 6, 0, 0, 5, 5, 5, 5, 0, 0, 0, 0});
   CHECK(gradients[1] == gradients[0]);
+}
+
+TEST_CASE("ranks that begin with other weights and buffers are the same before the first step, and after each") {
+  testing::RankResults results(3);
+  comm::run_rank_threads(3, kPatient, [&](Communicator& c) {
+    const data::ResidentDataset dataset = make_images(30, Device::cpu());
+    Replica replica("lenet", dataset, 16, c, 100 + static_cast<std::uint64_t>(c.rank()));
+    results.add(c.rank(), comm::compare_replicas(c, comm::replica_state(*replica.sgd)));
+    for (int i = 0; i < 4; ++i) {
+      replica.step();
+      results.add(c.rank(), comm::compare_replicas(c, comm::replica_state(*replica.sgd)));
+    }
+    struct WithBuffer : nn::Module {
+      explicit WithBuffer(int rank) {
+        register_parameter("w", {2}).mutable_data().fill_zero();
+        state = register_buffer("running", Tensor::full({3}, rank + 1));
+      }
+      std::string description() const override { return "WithBuffer"; }
+      Variable state;
+    } module(c.rank());
+    nn::ParameterBuffer buffer(module);
+    const DataParallel parallel(module, buffer, c);
+    if (module.state.data().to_vector<float>() != std::vector<float>{1, 1, 1}) results.add(c.rank(), "buffer differs");
+    results.add(c.rank(), comm::compare_replicas(c, comm::replica_buffers(module)));
+  });
+  for (const std::string& text : results.texts()) CHECK(text.empty());
 }
 
 TEST_CASE("a NaN on one rank is seen by all in the same step") {

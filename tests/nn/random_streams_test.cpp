@@ -1,6 +1,8 @@
 // Dropout that draws by the step's number: what a recorded step replays.
 #include "engine/nn/random_streams.h"
 
+#include <set>
+
 #include "engine/autograd/backward.h"
 #include "engine/nn/dropout.h"
 #include "engine/nn/sequential.h"
@@ -46,6 +48,20 @@ TEST_CASE("with a counter the elements that a step drops depend on its number an
     return pass(model);
   };
   CHECK(fresh(5) == fresh(6));
+}
+
+TEST_CASE("ranks drop other elements in the same step, also where their layers were made with one seed") {
+  std::set<Values> masks;
+  for (int rank = 0; rank < 4; ++rank) {
+    nn::Dropout dropout(0.5, 7);
+    std::int64_t counter = 3;
+    nn::RandomStreams streams(dropout, &counter, rank);
+    for (counter = 3; counter < 6; ++counter) {
+      streams.begin_step();
+      masks.insert(pass(dropout));
+    }
+  }
+  CHECK(masks.size() == 12);
 }
 
 TEST_CASE("the backward pass of a step drops what its forward pass dropped") {

@@ -26,12 +26,14 @@ TEST_CASE("a run writes its folder: description, one line of metrics an epoch, c
     std::vector<std::string> keys;
     for (const auto& item : json.items()) keys.push_back(item.key());
     CHECK(keys == std::vector<std::string>{"epoch", "step", "train_loss", "train_accuracy", "test_loss",
-                                           "test_accuracy", "seconds", "images_per_second", "learning_rate"});
+                                           "test_accuracy", "seconds", "images_per_second", "train_samples",
+                                           "learning_rate"});
     CHECK(json["epoch"] == ++epoch);
     // 600 images in batches of 32: the last one has 24.
     CHECK(json["step"] == epoch * 19);
     CHECK(json["learning_rate"] == 0.05);
     CHECK(json["seconds"].get<double>() > 0);
+    CHECK(json["train_samples"] == 600);
     CHECK(json["images_per_second"].get<double>() == Approx(600 / json["seconds"].get<double>()));
   }
   CHECK(epoch == 3);
