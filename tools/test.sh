@@ -7,20 +7,24 @@
 # nvcc and the libraries are, too, a third one runs the same on the plugin that nvcc compiles, with the simulated CUDA
 # in the place of the real libraries; and with those, what the program does on a machine without a driver.
 #
-# usage: tools/test.sh [--sanitize] [--werror] [--no-simulation] [--no-nvcc] [-- ARGUMENTS OF meson test]
+# usage: tools/test.sh [--sanitize[=thread]] [--werror] [--no-simulation] [--no-nvcc] [-D...]
+#                      [-- ARGUMENTS OF meson test]
 #   --sanitize        builds with AddressSanitizer and UndefinedBehaviorSanitizer; one build for everything, with the
 #                     simulated GPU where its headers are
+#   --sanitize=thread builds with ThreadSanitizer, and runs only what several threads of the program take part in
 #   --werror          warnings are errors
 #   --no-simulation   without the simulated GPU, and without what nvcc compiles
-#   --no-nvcc         without what nvcc compiles; --sanitize leaves it out, too
-# HEDDLE_BUILD_DIR: the build folder, default build, or build-sanitize; -simulated is added for the simulated GPU's, -nvcc
-# for the third.
+#   --no-nvcc         without what nvcc compiles; sanitizers leave it out, too
+#   -DOPTION=VALUE    is handed on to Meson
+# HEDDLE_BUILD_DIR: the build folder, default build, build-sanitize or build-races; -simulated is added for the simulated
+# GPU's, -nvcc for the third.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/lib.sh
 options=(-Dtests=enabled -Dtools=enabled)
 arguments=()
 build=build
+targets=''
 simulation=yes
 nvcc=yes
 sanitize=no
@@ -34,9 +38,17 @@ while [ $# -gt 0 ]; do
       arguments+=(--setup sanitize --no-suite install --no-suite scripts)
       nvcc=no sanitize=yes
       ;;
+    --sanitize=thread)
+      build='build-races'
+      targets='race_tests'
+      options+=(-Db_sanitize=thread -Doptimization=1 -Db_lundef=false -Ddefault_library=shared)
+      arguments+=(--setup races --suite races)
+      nvcc=no sanitize=thread
+      ;;
     --werror) options+=(-Dwerror=true) ;;
     --no-simulation) simulation=no nvcc=no ;;
     --no-nvcc) nvcc=no ;;
+    -D*) options+=("$1") ;;
     --)
       shift
       arguments+=("$@")
@@ -60,6 +72,9 @@ try_package dataset-fashion-mnist || say "the Fashion-MNIST package is not to be
 # the one that it waits for. Timeouts are for a quiet machine, this one may be busy.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
 [[ " ${arguments[*]-} " == *" --setup "* ]] || arguments+=(--timeout-multiplier 3)
+# ThreadSanitizer wants memory where kernels of some distributions do not put it, unless addresses are not random.
+runner=()
+[ "$sanitize" = thread ] && setarch -R true 2>/dev/null && runner=(setarch -R)
 status=0
 logs=()
 
@@ -77,15 +92,15 @@ run_tests() {
   say "running the tests in $folder"
   # A log of an earlier run must not be counted if this run does not come to write one.
   rm -f "$folder"/meson-logs/testlog*.json
-  meson test -C "$folder" --no-rebuild --print-errorlogs "$@" </dev/null || status=1
+  "${runner[@]}" meson test -C "$folder" --no-rebuild --print-errorlogs "$@" </dev/null || status=1
   logs+=("$folder"/meson-logs/testlog*.json)
 }
 
-if [ "$sanitize" = yes ] && [ "$simulation" = yes ] && ! missing_cuda_header >/dev/null; then
+if [ "$sanitize" != no ] && [ "$simulation" = yes ] && ! missing_cuda_header >/dev/null; then
   options+=(-Dcuda=sim)
 fi
 configure "$build" "${options[@]}"
-run_tests "$build" "" "${arguments[@]}"
+run_tests "$build" "$targets" "${arguments[@]}"
 if [ "$simulation" = no ]; then
   say "left out: the tests on the simulated GPU"
 elif header=$(missing_cuda_header); then

@@ -15,16 +15,9 @@
 #include <stdexcept>
 #include <string>
 
-namespace heddle::test {
+#include "tests/support/instrumented.h"
 
-// Built with the address sanitizer: memory and time say nothing then.
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kInstrumented = true;
-#elif defined(__has_feature)
-inline constexpr bool kInstrumented = __has_feature(address_sanitizer);
-#else
-inline constexpr bool kInstrumented = false;
-#endif
+namespace heddle::test {
 
 struct ChildResult {
   std::string text;                     // what fn returned, or "exception: ..." with the message
