@@ -19,8 +19,8 @@ std::vector<Adam::Group> decoupled(std::vector<Adam::Group> groups) {
 Adam::Adam(nn::ParameterBuffer& parameters, double learning_rate, const AdamParams& params)
     : Adam(parameters, learning_rate, one_group(parameters, params)) {}
 
-Adam::Adam(nn::ParameterBuffer& parameters, double learning_rate, std::vector<Group> groups)
-    : Optimizer(parameters, learning_rate), groups_(std::move(groups)) {
+Adam::Adam(nn::ParameterBuffer& parameters, double learning_rate, std::span<const Group> groups)
+    : Optimizer(parameters, learning_rate), groups_(groups.begin(), groups.end()) {
   std::vector<std::vector<SegmentRange>> ranges;
   for (const Group& group : groups_) {
     const AdamParams& p = group.params;
@@ -59,7 +59,7 @@ void Adam::update(UpdateTensors& tensors, const UpdateParams& params) {
 AdamW::AdamW(nn::ParameterBuffer& parameters, double learning_rate, AdamParams params)
     : Adam(parameters, learning_rate, decoupled(one_group(parameters, params))) {}
 
-AdamW::AdamW(nn::ParameterBuffer& parameters, double learning_rate, std::vector<Group> groups)
-    : Adam(parameters, learning_rate, decoupled(std::move(groups))) {}
+AdamW::AdamW(nn::ParameterBuffer& parameters, double learning_rate, std::span<const Group> groups)
+    : Adam(parameters, learning_rate, decoupled({groups.begin(), groups.end()})) {}
 
 }  // namespace heddle::optim

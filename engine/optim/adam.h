@@ -1,6 +1,8 @@
 // Adam, and AdamW with decoupled weight decay, as PyTorch defines them.
 #pragma once
 
+#include <span>
+
 #include "optimizer.h"
 
 namespace heddle::optim {
@@ -19,7 +21,8 @@ class Adam : public Optimizer {
 
   // One group of all parameters. The buffer must outlive the optimiser. Throws: InvalidArgument.
   Adam(nn::ParameterBuffer& parameters, double learning_rate, const AdamParams& params = {});
-  Adam(nn::ParameterBuffer& parameters, double learning_rate, std::vector<Group> groups);
+  // A span, since g++ 12 takes {.beta1 = 0.8} for a vector too.
+  Adam(nn::ParameterBuffer& parameters, double learning_rate, std::span<const Group> groups);
 
   // "adamw" if the first group's decay is decoupled, else "adam".
   const char* name() const noexcept override;
@@ -38,7 +41,7 @@ class Adam : public Optimizer {
 class AdamW final : public Adam {
  public:
   explicit AdamW(nn::ParameterBuffer& parameters, double learning_rate, AdamParams params = {.weight_decay = 0.01});
-  AdamW(nn::ParameterBuffer& parameters, double learning_rate, std::vector<Group> groups);
+  AdamW(nn::ParameterBuffer& parameters, double learning_rate, std::span<const Group> groups);
 };
 
 }  // namespace heddle::optim

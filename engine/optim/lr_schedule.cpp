@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <string>
 
@@ -9,6 +10,9 @@
 #include "engine/core/text.h"
 
 namespace heddle::optim {
+namespace {
+constexpr std::int64_t kMostSteps = std::numeric_limits<std::int64_t>::max();
+}  // namespace
 
 const char* name_of(ScheduleKind kind) noexcept {
   switch (kind) {
@@ -34,11 +38,11 @@ LrSchedule::LrSchedule(ScheduleOptions options) : options_(std::move(options)) {
   HEDDLE_CHECK(is_rate(o.learning_rate), "schedule: learning rate ", o.learning_rate, " is not a finite number >= 0");
   HEDDLE_CHECK(is_rate(o.min_learning_rate) && o.min_learning_rate <= o.learning_rate,
                "schedule: smallest learning rate ", o.min_learning_rate, " is outside [0, ", o.learning_rate, "]");
+  HEDDLE_CHECK(is_rate(o.gamma), "schedule: gamma ", o.gamma, " is not a finite number >= 0");
   HEDDLE_CHECK(o.steps_per_epoch >= 1, "schedule: ", o.steps_per_epoch, " steps per epoch");
   HEDDLE_CHECK(is_rate(o.warmup_epochs) && o.warmup_epochs <= 1e9, "schedule: ", o.warmup_epochs, " warm-up epochs");
   warmup_steps_ = std::llround(o.warmup_epochs * static_cast<double>(o.steps_per_epoch));
   if (o.kind == ScheduleKind::step) {
-    HEDDLE_CHECK(is_rate(o.gamma), "schedule: gamma ", o.gamma, " is not a finite number >= 0");
     HEDDLE_CHECK(o.step_size >= 0, "schedule: step size ", o.step_size, " is negative");
     HEDDLE_CHECK((o.step_size > 0) != !o.milestones.empty(),
                  "schedule: a step schedule needs a step size or milestones, ", "one of the two; step size is ",
@@ -47,6 +51,8 @@ LrSchedule::LrSchedule(ScheduleOptions options) : options_(std::move(options)) {
   }
   if (o.kind == ScheduleKind::cosine) {
     HEDDLE_CHECK(o.total_epochs >= 1, "schedule: ", o.total_epochs, " epochs");
+    HEDDLE_CHECK(o.total_epochs <= kMostSteps / o.steps_per_epoch, "schedule: ", o.total_epochs, " epochs of ",
+                 o.steps_per_epoch, " steps are more steps than 64 bits can count");
     HEDDLE_CHECK(o.warmup_epochs <= static_cast<double>(o.total_epochs), "schedule: ", o.warmup_epochs,
                  " warm-up epochs in a run of ", o.total_epochs);
   }
@@ -72,6 +78,12 @@ double LrSchedule::at_step(std::int64_t step) const {
         o.min_learning_rate + 0.5 * (o.learning_rate - o.min_learning_rate) * (1 + std::cos(std::numbers::pi * done));
   }
   return rate;
+}
+
+double LrSchedule::at_epoch(std::int64_t epoch) const {
+  HEDDLE_CHECK(epoch >= 0 && epoch <= kMostSteps / options_.steps_per_epoch, "schedule: epoch ", epoch, " of ",
+               options_.steps_per_epoch, " steps; needs 0 to ", kMostSteps / options_.steps_per_epoch);
+  return at_step(epoch * options_.steps_per_epoch);
 }
 
 }  // namespace heddle::optim

@@ -38,7 +38,7 @@ class LrSchedule {
   // Source: Loshchilov and Hutter, "SGDR", ICLR 2017, equation 5; Goyal et al., arXiv:1706.02677, section 2.2.
   double at_step(std::int64_t step) const;
   // The rate at the beginning of an epoch (from 0).
-  double at_epoch(std::int64_t epoch) const { return at_step(epoch * options_.steps_per_epoch); }
+  double at_epoch(std::int64_t epoch) const;
   const ScheduleOptions& options() const noexcept { return options_; }
 
  private:

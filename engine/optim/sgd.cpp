@@ -14,8 +14,8 @@ std::vector<Sgd::Group> one_group(const nn::ParameterBuffer& parameters, const S
 Sgd::Sgd(nn::ParameterBuffer& parameters, double learning_rate, const SgdParams& params)
     : Sgd(parameters, learning_rate, one_group(parameters, params)) {}
 
-Sgd::Sgd(nn::ParameterBuffer& parameters, double learning_rate, std::vector<Group> groups)
-    : Optimizer(parameters, learning_rate), groups_(std::move(groups)) {
+Sgd::Sgd(nn::ParameterBuffer& parameters, double learning_rate, std::span<const Group> groups)
+    : Optimizer(parameters, learning_rate), groups_(groups.begin(), groups.end()) {
   std::vector<std::vector<SegmentRange>> ranges;
   bool has_momentum = false;
   for (const Group& group : groups_) {

@@ -1,6 +1,8 @@
 // Stochastic gradient descent with momentum, Nesterov momentum and weight decay, as PyTorch defines it.
 #pragma once
 
+#include <span>
+
 #include "optimizer.h"
 
 namespace heddle::optim {
@@ -17,7 +19,8 @@ class Sgd final : public Optimizer {
 
   // One group of all parameters. The buffer must outlive the optimiser. Throws: InvalidArgument.
   Sgd(nn::ParameterBuffer& parameters, double learning_rate, const SgdParams& params = {});
-  Sgd(nn::ParameterBuffer& parameters, double learning_rate, std::vector<Group> groups);
+  // A span, since g++ 12 takes {.momentum = 0.9} for a vector too.
+  Sgd(nn::ParameterBuffer& parameters, double learning_rate, std::span<const Group> groups);
 
   const char* name() const noexcept override { return "sgd"; }
   // "momentum", if a group has one.

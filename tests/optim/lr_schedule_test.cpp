@@ -2,6 +2,7 @@
 #include "engine/optim/lr_schedule.h"
 
 #include <cmath>
+#include <limits>
 
 #include "engine/core/error.h"
 #include "tests/support/catch.h"
@@ -52,6 +53,20 @@ TEST_CASE("warm-up rises in equal steps to the full rate") {
   CHECK(cosine.at_step(0) == Approx(0.4 / 3));
   CHECK(cosine.at_step(3) == Approx(0.4));  // the cosine begins where the warm-up ends
   CHECK(cosine.at_step(10) == Approx(0.0).margin(1e-12));
+}
+
+TEST_CASE("a schedule counts no further than 64 bits") {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  CHECK_THROWS_WITH(LrSchedule({.kind = ScheduleKind::cosine, .total_epochs = kMost, .steps_per_epoch = 2}),
+                    Catch::Contains("64 bits"));
+  const LrSchedule schedule({.steps_per_epoch = 1000});
+  CHECK_THROWS_WITH(schedule.at_epoch(kMost / 999), Catch::Contains("1000 steps"));
+  CHECK_THROWS_AS(schedule.at_epoch(-1), InvalidArgument);
+}
+
+TEST_CASE("a factor of a drop that is no number is refused for every kind of schedule") {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  CHECK_THROWS_WITH(LrSchedule({.gamma = kNan}), Catch::Contains("gamma nan"));
 }
 
 TEST_CASE("schedule options out of range are refused with their values") {

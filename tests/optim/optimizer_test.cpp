@@ -107,6 +107,27 @@ TEST_CASE("groups have their own settings, and a parameter in no group stays") {
   CHECK_THROWS_AS(Sgd(f.buffer, 0.1, std::vector<Sgd::Group>{{{{0, 4}}, {}}}), InvalidArgument);
 }
 
+TEST_CASE("the settings of an optimiser can be written as fields in braces, one alone too") {
+  Fixture f;
+  const Sgd sgd(f.buffer, 0.1, {.momentum = 0.9});
+  const Adam adam(f.buffer, 0.1, {.beta1 = 0.8});
+  const AdamW adamw(f.buffer, 0.1, {.weight_decay = 0.1});
+  CHECK(std::string(sgd.name()) == "sgd");
+  CHECK(std::string(adam.name()) == "adam");
+  CHECK(std::string(adamw.name()) == "adamw");
+}
+
+TEST_CASE("AdamW decays its groups as it does all parameters") {
+  Fixture f;
+  const std::vector<Adam::Group> groups = {{{{0, f.buffer.segments().size()}}, {.weight_decay = 0.5}}};
+  AdamW adamw(f.buffer, 0.1, groups);
+  double w = 1;
+  for (int i = 0; i < 3; ++i) {
+    w = w * 0.95 - 0.1;
+    CHECK(update_with_ones(f, adamw) == Approx(w).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("select_parameters joins neighbours to ranges") {
   Fixture f;
   const auto all = select_parameters(f.buffer, [](const nn::ParameterSegment&) { return true; });
