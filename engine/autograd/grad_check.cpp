@@ -42,6 +42,7 @@ double value_at(const Function& function, const std::vector<Tensor>& inputs, con
 
 GradCheckResult grad_check(const Function& function, const std::vector<Tensor>& inputs,
                            const GradCheckOptions& options) {
+  HEDDLE_CHECK(function != nullptr, "grad_check: there is no function");
   std::vector<Variable> leaves;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check_is_f64("input", i, inputs[i]);

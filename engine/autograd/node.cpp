@@ -79,14 +79,28 @@ void Node::set_inputs(const std::vector<Variable>& inputs) {
 }
 
 void Node::set_output(int i, const Tensor& data) {
+  HEDDLE_CHECK(i >= 0 && static_cast<std::size_t>(i) < outputs_.size(), "set_output(", i, ") of ", name(),
+               ", which has ", outputs_.size(), " outputs");
   Edge& output = outputs_[static_cast<std::size_t>(i)];
   output.shape = data.shape();
   output.dtype = data.dtype();
   output.device = data.device();
 }
 
+GradSlot& BackwardContext::output_slot(int i) const {
+  HEDDLE_CHECK(i >= 0 && static_cast<std::size_t>(i) < node_.slots_.size(), "backward of ", node_.name(), ": output ",
+               i, " is asked for, the op has ", node_.slots_.size());
+  return node_.slots_[static_cast<std::size_t>(i)];
+}
+
+const Edge& BackwardContext::input_edge(int input) const {
+  HEDDLE_CHECK(input >= 0 && static_cast<std::size_t>(input) < node_.inputs_.size(), "backward of ", node_.name(),
+               ": input ", input, " is asked for, the op has ", node_.inputs_.size());
+  return node_.inputs_[static_cast<std::size_t>(input)];
+}
+
 const Tensor& BackwardContext::grad_output(int i) {
-  GradSlot& slot = node_.slots_[static_cast<std::size_t>(i)];
+  GradSlot& slot = output_slot(i);
   if (slot.fresh) {
     const Edge& output = node_.outputs_[static_cast<std::size_t>(i)];
     slot.grad = Tensor::zeros(output.shape, output.dtype, output.device);
@@ -99,14 +113,14 @@ const Tensor& BackwardContext::grad_output(int i) {
   return slot.grad;
 }
 
-bool BackwardContext::grad_output_is_one(int i) const { return node_.slots_[static_cast<std::size_t>(i)].one; }
+bool BackwardContext::grad_output_is_one(int i) const { return output_slot(i).one; }
 
-bool BackwardContext::has_grad_output(int i) const { return !node_.slots_[static_cast<std::size_t>(i)].fresh; }
+bool BackwardContext::has_grad_output(int i) const { return !output_slot(i).fresh; }
 
-bool BackwardContext::grad_output_is_masked(int i) const { return node_.slots_[static_cast<std::size_t>(i)].masked; }
+bool BackwardContext::grad_output_is_masked(int i) const { return output_slot(i).masked; }
 
 bool BackwardContext::needs_grad(int input) const {
-  const Edge& edge = node_.inputs_[static_cast<std::size_t>(input)];
+  const Edge& edge = input_edge(input);
   return edge.node != nullptr || edge.leaf != nullptr;
 }
 
@@ -116,12 +130,14 @@ bool BackwardContext::fits(const Tensor& gradient, const Edge& edge) {
 }
 
 GradSlot& BackwardContext::slot_of(const Edge& edge) const {
+  HEDDLE_CHECK(edge.node != nullptr || edge.leaf != nullptr, "backward of ", node_.name(),
+               ": a gradient is given to an input that needs none; ask needs_grad() first");
   if (edge.node != nullptr) return edge.node->slots_[static_cast<std::size_t>(edge.output_index)];
   return edge.leaf->slot;
 }
 
 GradTarget BackwardContext::target(int input) {
-  const Edge& edge = node_.inputs_[static_cast<std::size_t>(input)];
+  const Edge& edge = input_edge(input);
   GradSlot& slot = slot_of(edge);
   if (slot.fresh) {
     // A leaf keeps its memory, unless it was given another tensor since.
@@ -144,7 +160,7 @@ GradTarget BackwardContext::target(int input) {
 }
 
 void BackwardContext::give(int input, const Tensor& gradient) {
-  const Edge& edge = node_.inputs_[static_cast<std::size_t>(input)];
+  const Edge& edge = input_edge(input);
   HEDDLE_CHECK(gradient.numel() == edge.shape.numel() && gradient.dtype() == edge.dtype, "backward of ", node_.name(),
                ": gradient ", gradient.shape(), " ", gradient.dtype(), " for an input ", edge.shape, " ", edge.dtype);
   GradSlot& slot = slot_of(edge);
@@ -164,7 +180,7 @@ void BackwardContext::give(int input, const Tensor& gradient) {
 }
 
 Tensor BackwardContext::take_relu_mask(int input) {
-  const Edge& edge = node_.inputs_[static_cast<std::size_t>(input)];
+  const Edge& edge = input_edge(input);
   if (edge.node == nullptr) return {};
   GradSlot& slot = slot_of(edge);
   if (slot.consumers != 1) return {};

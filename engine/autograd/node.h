@@ -117,6 +117,9 @@ class BackwardContext {
   Tensor take_relu_mask(int input);
 
  private:
+  // Throw InvalidArgument naming the op if it has no such output or input.
+  GradSlot& output_slot(int i) const;
+  const Edge& input_edge(int input) const;
   GradSlot& slot_of(const Edge& edge) const;
   // Whether it can be the gradient of what the edge leads to.
   static bool fits(const Tensor& gradient, const Edge& edge);

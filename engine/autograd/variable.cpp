@@ -3,6 +3,9 @@
 #include "engine/autograd/variable_state.h"
 
 namespace heddle {
+namespace {
+constexpr const char* kUndefined = "use of an undefined variable";
+}  // namespace
 
 Variable::Variable(Tensor data, bool requires_grad) : state_(std::make_shared<detail::VariableState>()) {
   state_->data = std::move(data);
@@ -10,26 +13,28 @@ Variable::Variable(Tensor data, bool requires_grad) : state_(std::make_shared<de
 }
 
 const Tensor& Variable::data() const {
-  HEDDLE_CHECK(defined(), "use of an undefined variable");
+  HEDDLE_CHECK(defined(), kUndefined);
   return state_->data;
 }
 
 Tensor& Variable::mutable_data() {
-  HEDDLE_CHECK(defined(), "use of an undefined variable");
+  HEDDLE_CHECK(defined(), kUndefined);
   return state_->data;
 }
 
 bool Variable::requires_grad() const noexcept { return defined() && state_->requires_grad; }
 
 void Variable::set_requires_grad(bool on) {
-  HEDDLE_CHECK(defined() && is_leaf(), "requires_grad can be set on leaves only; use detach() on the result of an op");
+  HEDDLE_CHECK(defined(), kUndefined);
+  HEDDLE_CHECK(is_leaf(), "requires_grad can be set on leaves only; use detach() on the result of an op");
   HEDDLE_CHECK(!on || is_floating(state_->data.dtype()), "a gradient needs a float dtype, this variable holds ",
                state_->data.dtype(), " with shape ", state_->data.shape());
   state_->requires_grad = on;
 }
 
 Tensor& Variable::grad() {
-  HEDDLE_CHECK(defined() && is_leaf(), "only leaves keep a gradient; this variable is the result of an op");
+  HEDDLE_CHECK(defined(), kUndefined);
+  HEDDLE_CHECK(is_leaf(), "only leaves keep a gradient; this variable is the result of an op");
   HEDDLE_CHECK(state_->requires_grad, "this variable does not require a gradient");
   GradSlot& slot = state_->slot;
   const Tensor& data = state_->data;
@@ -44,7 +49,8 @@ Tensor& Variable::grad() {
 }
 
 void Variable::zero_grad() {
-  HEDDLE_CHECK(defined() && is_leaf(), "zero_grad() on the result of an op");
+  HEDDLE_CHECK(defined(), kUndefined);
+  HEDDLE_CHECK(is_leaf(), "zero_grad() on the result of an op");
   state_->slot.fresh = true;
 }
 
@@ -53,7 +59,8 @@ bool Variable::grad_is_fresh() const noexcept { return !defined() || state_->slo
 Variable Variable::detach() const { return Variable(data()); }
 
 void Variable::rebind(Tensor data, Tensor grad) {
-  HEDDLE_CHECK(defined() && is_leaf(), "rebind of the result of an op");
+  HEDDLE_CHECK(defined(), kUndefined);
+  HEDDLE_CHECK(is_leaf(), "rebind of the result of an op");
   const Tensor& old = state_->data;
   HEDDLE_CHECK(data.shape() == old.shape() && data.dtype() == old.dtype(), "rebind: ", old.shape(), " ", old.dtype(),
                " to memory for ", data.shape(), " ", data.dtype());

@@ -88,7 +88,18 @@ std::int64_t DataLoader::next_size() const {
   return options_.drop_last && left < options_.batch_size ? 0 : std::min(left, options_.batch_size);
 }
 
+void DataLoader::check_left(const char* call, std::int64_t images) const {
+  HEDDLE_CHECK(images >= 0 && images <= dataset_.size() - position_, "data loader: ", call, "(", images, ") at image ",
+               position_, " of ", dataset_.size());
+}
+
+void DataLoader::advance(std::int64_t images) {
+  check_left("advance", images);
+  position_ += images;
+}
+
 Batch DataLoader::load(std::int64_t images) {
+  check_left("load", images);
   const Device device = dataset_.images().device();
   gather_.first = share_begin(images);
   gather_.total = images;

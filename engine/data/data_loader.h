@@ -53,9 +53,10 @@ class DataLoader {
   // step queues load(), which finds its place on the device and changes nothing on the host, and after each run of the
   // step the host counts it with advance(). All three count the images of all ranks; load() returns the share_of() them
   // that is this rank's.
+  // load() throws InvalidArgument if there are not that many images from position() on; so does advance().
   std::int64_t next_size() const;
   Batch load(std::int64_t images);
-  void advance(std::int64_t images) { position_ += images; }
+  void advance(std::int64_t images);
   std::int64_t share_of(std::int64_t images) const noexcept;
   // Number of the share's first image in a batch of `images`.
   std::int64_t share_begin(std::int64_t images) const noexcept;
@@ -72,6 +73,7 @@ class DataLoader {
   DataLoaderOptions options_;
   GatherImagesParams gather_;
   void write_cursor();
+  void check_left(const char* call, std::int64_t images) const;
 
   Tensor order_;
   Tensor cursor_;  // i64 (cursor_slot::kCount), on the data set's device

@@ -15,9 +15,11 @@ void check_bias(const char* op, const Tensor& w, const Tensor& bias) {
                " outputs, bias is ", bias.shape());
 }
 
-// Size along one axis, rounded down. Throws if the kernel does not fit at all.
+// Size along one axis, rounded down. Throws if the kernel does not fit at all, or would meet nothing but padding.
 std::int64_t window_count(const char* op, const char* axis, const Shape& x, std::int64_t size, std::int64_t extent,
                           std::int64_t stride, std::int64_t padding, bool round_up) {
+  HEDDLE_CHECK(size >= 1 && size <= kLargest32, op, ": the ", axis, " of x ", x, " is ", size, ", needs 1 to ",
+               kLargest32);
   HEDDLE_CHECK(extent <= size + 2 * padding, op, ": kernel ", axis, " ", extent, " is larger than the padded input's ",
                size + 2 * padding, " (", size, " + 2*", padding, "); x ", x);
   const std::int64_t room = size + 2 * padding - extent;

@@ -108,6 +108,7 @@ Variable flatten(const Variable& x, int begin_dim, int end_dim) {
 }
 
 Variable permute(const Variable& x, const std::vector<int>& perm) {
+  check_defined("permute", "x", x.data());
   HEDDLE_CHECK(static_cast<int>(perm.size()) == x.shape().rank(), "permute: x ", x.shape(), " has ", x.shape().rank(),
                " dimensions, ", perm.size(), " are given");
   dims_mask("permute", x.data(), perm);

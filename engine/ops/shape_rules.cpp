@@ -1,6 +1,7 @@
 #include "engine/ops/shape_rules.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace heddle::ops {
 namespace {
@@ -144,6 +145,8 @@ Shape concat_shape(const std::vector<Tensor>& inputs, int dim) {
     for (int d = 0; fits && d < shape.rank(); ++d) fits = d == along || shape[d] == first.dim(d);
     HEDDLE_CHECK(fits, "concat along dimension ", along, ": input 0 is ", first.shape(), ", input ", i, " is ", shape,
                  "; they may differ in that dimension only");
+    HEDDLE_CHECK(shape[along] <= std::numeric_limits<std::int64_t>::max() - total, "concat along dimension ", along,
+                 ": input ", i, " is ", shape, ", those before have ", total, ": more than 64 bits can count");
     total += shape[along];
   }
   dims[static_cast<std::size_t>(along)] = total;

@@ -102,6 +102,8 @@ Tensor Tensor::reshape(std::initializer_list<std::int64_t> dims) const {
   std::vector<std::int64_t> resolved(dims);
   const auto unknown = std::find(resolved.begin(), resolved.end(), -1);
   if (unknown != resolved.end()) {
+    HEDDLE_CHECK(std::find(unknown + 1, resolved.end(), -1) == resolved.end(), "reshape: two dimensions are -1; ",
+                 shape_, " with ", numel(), " elements leaves one to find");
     *unknown = 1;
     const Shape known(resolved);
     HEDDLE_CHECK(known.numel() > 0 && numel() % known.numel() == 0, "reshape: ", shape_, " with ", numel(),
@@ -164,6 +166,7 @@ void Tensor::copy_from(const Tensor& other) {
 }
 
 void Tensor::fill_zero() {
+  HEDDLE_CHECK(defined(), "fill_zero of an undefined tensor");
   runtime_for(device()).fill_async(mutable_raw_data(), 0, nbytes(), current_stream(device()));
 }
 

@@ -1,6 +1,9 @@
 // The machinery of backward passes, with a small op made here; the ops themselves are tested in tests/ops.
 #include "engine/autograd/backward.h"
 
+#include <functional>
+
+#include "engine/autograd/grad_check.h"
 #include "engine/autograd/node.h"
 #include "engine/ops/ops.h"
 #include "tests/support/catch.h"
@@ -31,6 +34,18 @@ Variable scale(const Variable& x, float k) {
   if (!needs_graph({&x})) return y;
   return make_result(y, std::make_shared<ScaleNode>(k), {&x});
 }
+
+// Asks for what it does not have.
+class StrayNode final : public Node {
+ public:
+  explicit StrayNode(std::function<void(BackwardContext&)> ask) : ask_(std::move(ask)) {}
+  const char* name() const noexcept override { return "stray"; }
+  void backward(BackwardContext& ctx) override { ask_(ctx); }
+  void release() noexcept override {}
+
+ private:
+  std::function<void(BackwardContext&)> ask_;
+};
 
 }  // namespace
 
@@ -64,6 +79,39 @@ TEST_CASE("a second backward over released values, and a second order, are clear
   backward(z, {}, {.retain_graph = true});
   backward(z);
   CHECK(x.grad().item() == 7.0);
+}
+
+TEST_CASE("an op that asks for an input or output that it does not have is named, with their number") {
+  const auto message = [](const std::function<void(BackwardContext&)>& ask) {
+    const Variable x(Tensor::full({1}, 1.0), true), constant(Tensor::full({1}, 1.0));
+    const Variable y = make_result(Tensor::full({1}, 1.0), std::make_shared<StrayNode>(ask), {&x, &constant});
+    try {
+      backward(y);
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto names = [](const std::string& text, const std::string& what, const std::string& number) {
+    return text.find("backward of stray: " + what) == 0 && text.find("the op has " + number) != std::string::npos;
+  };
+  CHECK(names(message([](BackwardContext& ctx) { ctx.target(2); }), "input", "2"));
+  CHECK(names(message([](BackwardContext& ctx) { ctx.give(-1, Tensor::full({1}, 1.0)); }), "input", "2"));
+  CHECK(names(message([](BackwardContext& ctx) { ctx.needs_grad(9); }), "input", "2"));
+  CHECK(names(message([](BackwardContext& ctx) { ctx.take_relu_mask(7); }), "input", "2"));
+  CHECK(names(message([](BackwardContext& ctx) { ctx.grad_output(1); }), "output", "1"));
+  CHECK(names(message([](BackwardContext& ctx) { ctx.has_grad_output(-1); }), "output", "1"));
+  CHECK(names(message([](BackwardContext& ctx) { ctx.grad_output_is_one(1); }), "output", "1"));
+  CHECK(names(message([](BackwardContext& ctx) { ctx.grad_output_is_masked(1); }), "output", "1"));
+  CHECK_THAT(message([](BackwardContext& ctx) { ctx.target(1); }), Catch::Contains("needs none"));
+}
+
+TEST_CASE("what is undefined is called so") {
+  const auto undefined = Catch::Contains("undefined variable");
+  CHECK_THROWS_WITH(Variable().grad(), undefined);
+  CHECK_THROWS_WITH(Variable().zero_grad(), undefined);
+  CHECK_THROWS_WITH(Variable().set_requires_grad(true), undefined);
+  CHECK_THROWS_WITH(grad_check({}, {Tensor::zeros({1}, DType::f64)}), Catch::Contains("no function"));
 }
 
 TEST_CASE("the hook meets each leaf once, when its gradient is complete") {

@@ -32,6 +32,18 @@ TEST_CASE("a slice of a flat buffer notices changes of the buffer but not of its
   CHECK(b.version() > vb);
 }
 
+TEST_CASE("a tensor that is undefined is refused, whatever is asked of it") {
+  const Tensor none;
+  CHECK_THROWS_WITH(Tensor().fill_zero(), Catch::Contains("undefined"));
+  CHECK_THROWS_WITH(none.clone(), Catch::Contains("undefined"));
+  CHECK_THROWS_WITH(none.reshape({1}), Catch::Contains("undefined"));
+}
+
+TEST_CASE("at most one dimension of a reshape is to be found") {
+  const Tensor t = Tensor::zeros({2, 3});
+  CHECK_THROWS_WITH(t.reshape({-1, -1}), Catch::Contains("two dimensions are -1") && Catch::Contains("(2,3)"));
+}
+
 TEST_CASE("access with the wrong type is refused with both types") {
   Tensor t = Tensor::zeros({2}, DType::i64);
   CHECK_THROWS_WITH(t.host_data<float>(), Catch::Contains("f32") && Catch::Contains("i64"));

@@ -117,6 +117,18 @@ TEST_CASE("skip resumes inside an epoch at the same images") {
   CHECK_THROWS_AS(resumed.skip(8), InvalidArgument);
 }
 
+TEST_CASE("no more images are loaded or counted than the epoch has left") {
+  const ResidentDataset set = make_dataset(10);
+  DataLoader loader(set, {.batch_size = 3});
+  CHECK_THROWS_WITH(loader.load(set.size() + 1), Catch::Contains("load(") && Catch::Contains("at image 0 of"));
+  CHECK_THROWS_AS(loader.load(-1), InvalidArgument);
+  CHECK_THROWS_AS(loader.advance(-1), InvalidArgument);
+  CHECK_THROWS_AS(loader.advance(set.size() + 1), InvalidArgument);
+  loader.advance(set.size());
+  CHECK_THROWS_WITH(loader.load(1), Catch::Contains("load(1)"));
+  CHECK_FALSE(loader.next());
+}
+
 TEST_CASE("rewind starts the same epoch again, in its order and with its augmentation") {
   const ResidentDataset dataset = make_dataset(23);
   DataLoader loader(dataset, {.batch_size = 5, .seed = 5, .random_flip = true, .random_crop = 1});

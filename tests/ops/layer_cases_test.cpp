@@ -147,6 +147,21 @@ TEST_CASE("a 1x1 convolution with stride 2 touches every second pixel, for any b
   });
 }
 
+TEST_CASE("an image without pixels, or with more than can be counted, is refused whatever the padding") {
+  const auto wide = std::numeric_limits<std::int64_t>::max();
+  const Tensor w = Tensor::full({1, 3, 3, 1}, 1.0);
+  const Conv2dParams conv{.padding_h = 2, .padding_w = 2};
+  const Pool2dParams pool{.kernel_h = 2, .kernel_w = 2, .padding_h = 1, .padding_w = 1};
+  for (const Shape& shape : {Shape{2, 0, 0, 1}, Shape{2, 0, 5, 1}, Shape{2, 5, 0, 1}, Shape{0, wide, 1, 1}}) {
+    const Variable x = Tensor::zeros(shape);
+    const auto named = Catch::Contains(shape.to_string() + " is ");
+    CHECK_THROWS_WITH(ops::conv2d(x, w, {}, conv), named);
+    CHECK_THROWS_WITH(ops::conv2d_relu(x, w, {}, conv), named);
+    CHECK_THROWS_WITH(ops::max_pool2d(x, pool), named);
+    CHECK_THROWS_WITH(ops::avg_pool2d(x, pool), named);
+  }
+}
+
 TEST_CASE("a kernel larger than the padded input is an error with both sizes") {
   const Variable x = Tensor::full({1, 4, 9, 1}, 1.0);
   CHECK_THROWS_WITH(ops::conv2d(x, Tensor::full({1, 7, 7, 1}, 1.0), {}, {.padding_h = 1, .padding_w = 1}),

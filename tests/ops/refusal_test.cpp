@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "engine/autograd/backward.h"
 #include "engine/device/device_runtime.h"
@@ -173,6 +174,12 @@ TEST_CASE("reductions, products and rearrangements refuse shapes and dimensions 
        },
        {"transpose", "dimension 2", "(2,3)"}},
       {[] { ops::concat({}); }, {"concat", "0 were given"}},
+      {[] {
+         const Tensor wide = f({0, std::numeric_limits<std::int64_t>::max() / 2 + 1});
+         ops::concat({wide, wide}, 1);
+       },
+       {"concat", "input 1", "64 bits"}},
+      {[] { ops::permute(Tensor(), {}); }, {"permute", "undefined"}},
       {[] {
          ops::concat({f({2, 3}), f({2, 4})});
        },
