@@ -92,7 +92,9 @@ CommandSpec data_spec() {
                      .value_name = "DIR",
                      .help = "folder of the files; fetch: where to put them (default: the cache folder), verify and "
                              "info: where they are (default: search)"},
-                    {.name = "dataset", .value_name = "NAME", .help = "info: fashion-mnist, synthetic or idx"}},
+                    {.name = "dataset",
+                     .value_name = "NAME",
+                     .help = "info: " + join_names(find_setting("dataset")->choices)}},
           .positional_name = "fetch|verify|info",
           .positional_help = "fetch: download what is missing; verify: compare checksums; info: sizes and classes"};
 }

@@ -10,6 +10,7 @@
 #include "tools/evaluation.h"
 #include "tools/runtime.h"
 #include "tools/saved_model.h"
+#include "tools/suggest.h"
 #include "tools/usage_error.h"
 
 namespace heddle::tools {
@@ -22,7 +23,7 @@ CommandSpec eval_spec() {
               "heddle eval --checkpoint runs/first\n"
               "  heddle eval --checkpoint weights.safetensors --model lenet --json",
           .flags = {{"checkpoint", "PATH", "folder of a run, or a safetensors file"},
-                    {"dataset", "NAME", "fashion-mnist, synthetic or idx", "that of the training"},
+                    {"dataset", "NAME", join_names(find_setting("dataset")->choices), "that of the training"},
                     {"data-dir", "DIR", "folder of the data files", "that of the training"},
                     {"part", "NAME", "which images: test or train", "test"},
                     {"model", "NAME", "for weights that were not saved by heddle"},

@@ -1,4 +1,5 @@
 // The rows of the settings table: to add a setting, add a field to Settings and a row here.
+#include "datasets/dataset_list.h"
 #include "models/model_list.h"
 #include "tools/settings.h"
 
@@ -10,6 +11,12 @@ constexpr double kManyItems = 1e9;
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const models::ModelInfo& info : models::model_list()) names.emplace_back(info.name);
+  return names;
+}
+
+std::vector<std::string> dataset_names() {
+  std::vector<std::string> names;
+  for (const datasets::DatasetInfo& info : datasets::dataset_list()) names.emplace_back(info.name);
   return names;
 }
 
@@ -59,10 +66,9 @@ std::vector<Setting> make_table() {
   using S = Settings;
   std::vector<Setting> rows;
   rows.push_back(machine(choice("model", &S::model, "network to train", model_names())));
-  rows.push_back(
-      machine(choice("dataset", &S::dataset, "what to train on; idx = four IDX files of your own in --data-dir",
-                     {"fashion-mnist", "synthetic", "idx"},
-                     {{"folder", "images in folders are not offered by this version; use idx files"}})));
+  rows.push_back(machine(choice("dataset", &S::dataset,
+                                "what to train on; idx = four IDX files of your own in --data-dir", dataset_names(),
+                                {{"folder", "images in folders are not offered by this version; use idx files"}})));
   rows.push_back(
       machine(changeable(text("data-dir", &S::data_dir, "DIR", "folder of the data files (default: search)"))));
 
