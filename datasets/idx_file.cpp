@@ -103,10 +103,9 @@ std::uint64_t read_header(UnpackedReader& reader, const IdxReadOptions& options,
   // A zero anywhere makes the product 0 although it went over before it.
   if (std::find(dims.begin(), dims.end(), 0) != dims.end()) numel = 0, overflow = false;
   if (overflow || numel > options.max_nbytes - std::min(options.max_nbytes, header_nbytes)) {
-    throw IoError(reader.path(),
-                  join_text("header claims ", product, overflow ? " bytes" : "", overflow ? "" : " = ",
-                            overflow ? "" : std::to_string(numel), " bytes of data, the limit is ", options.max_nbytes,
-                            "; the file has ", reader.packed_nbytes(), reader.gzip() ? " bytes packed" : " bytes"));
+    throw IoError(reader.path(), join_text("header claims ", product, overflow ? "" : join_text(" = ", numel),
+                                           " bytes of data, the limit is ", options.max_nbytes, "; the file has ",
+                                           reader.packed_nbytes(), reader.gzip() ? " bytes packed" : " bytes"));
   }
   return header_nbytes + numel;
 }

@@ -14,12 +14,31 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigNbytes = std::uint64_t{1} << 20;
 
+// Messages and paths end at a NUL.
+void refuse_nul(const std::string& text, const std::string& what) {
+  if (text.find('\0') != std::string::npos) throw UsageError(what + " holds a NUL character");
+}
+
+// Beside the settings a run's description has other things, and nothing that looks like a setting may be passed over.
+void refuse_stray_settings(const Json& run, const std::string& path) {
+  for (const auto& [key, value] : run.items()) {
+    const Setting* const row = find_setting(key);
+    // "model" describes the model there.
+    if (row == nullptr || value.is_object()) continue;
+    if (run["settings"].contains(key) && run["settings"][key] == value) continue;
+    throw UsageError(fmt::format("{}: '{}' is beside 'settings' and not in it; which one counts?", path, key));
+  }
+}
+
 SettingValue value_of(const Json& json, const std::string& key) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_unsigned() && json.get<std::uint64_t>() > std::uint64_t{INT64_MAX}) return json.get<double>();
   if (json.is_number_integer()) return json.get<std::int64_t>();
   if (json.is_number()) return json.get<double>();
-  if (json.is_string()) return json.get<std::string>();
+  if (json.is_string()) {
+    refuse_nul(json.get_ref<const std::string&>(), fmt::format("'{}'", key));
+    return json.get<std::string>();
+  }
   throw UsageError(fmt::format("'{}' is {}; expected a text, a number, or true or false", key, json.type_name()));
 }
 
@@ -54,6 +73,7 @@ void apply_json(Settings& settings, const Json& object, const std::string& where
     std::set<std::string> seen;
     for (const auto& [key, json] : object.items()) {
       if (key == "preset") continue;
+      refuse_nul(key, "the name of a setting");
       const Setting* const row = find_setting(key);
       if (row == nullptr) {
         throw UsageError(fmt::format("unknown setting '{}'{}", key, did_you_mean(key, setting_names())));
@@ -91,6 +111,7 @@ void apply_config_file(Settings& settings, const std::string& path) {
   const Json json = read_json_file(path);
   const bool is_run = json.is_object() && json.contains("settings");
   apply_json(settings, is_run ? json["settings"] : json, path);
+  if (is_run) refuse_stray_settings(json, path);
 }
 
 }  // namespace heddle::tools

@@ -34,6 +34,21 @@ bool can_move_cursor(int fd) {
   return no_color == nullptr || *no_color == '\0';
 }
 
+// Names of files and of what is in them come from outside, and a terminal obeys control characters.
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte >= 0x20 && byte != 0x7f) || c == '\n' || c == '\t') {
+      shown += c;
+    } else {
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      shown += {'\\', 'x', kDigits[byte / 16], kDigits[byte % 16]};
+    }
+  }
+  return shown;
+}
+
 }  // namespace
 
 Console::Console(int fd) : fd_(fd), own_(open_without_blocking(fd)), is_terminal_(can_move_cursor(fd)) {}
@@ -48,7 +63,7 @@ Console::~Console() {
 
 void Console::line(std::string_view text) {
   std::string whole = prefix_;
-  whole += text;
+  whole += printable(text);
   whole += '\n';
   write(whole);
 }

@@ -48,7 +48,17 @@ int dispatch(int argc, char** argv, Console& out, Console& err) {
     return exit_code::kUsage;
   }
   const std::string name = argv[1];
-  if (name == "--help" || name == "-h" || name == "help") {
+  if (name == "help" && argc == 3 && find_command(argv[2]) != nullptr) {
+    CommandContext context{out, err, {"--help"}};
+    find_command(argv[2])->run(context);
+    return check_output(out, err);
+  }
+  const bool asks_for_help = name == "--help" || name == "-h" || name == "help";
+  if ((asks_for_help || name == "--version") && argc > 2) {
+    throw UsageError(fmt::format("heddle {} takes no argument '{}'{}", name, argv[argc > 3 ? 3 : 2],
+                                 name == "help" ? ", only the name of one command" : ""));
+  }
+  if (asks_for_help) {
     out.write(help());
     return check_output(out, err);
   }

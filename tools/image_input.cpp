@@ -22,6 +22,18 @@ bool is_png(const std::string& path) {
   return std::string_view(begin, n) == kSignature;
 }
 
+// A file of another kind should not be called a broken IDX file.
+void refuse_other_kinds(const std::string& path) {
+  char begin[4] = {};
+  const std::string_view read(begin, InputFile(path).read_at(0, begin, sizeof begin));
+  if (read.empty()) throw IoError(path, "is empty; expected a PNG image or an IDX file");
+  // IDX, plain or packed by gzip.
+  if (read[0] == '\0' || read.starts_with("\x1f\x8b")) return;
+  std::string bytes;
+  for (const char c : read) bytes += fmt::format(" {:02x}", static_cast<unsigned char>(c));
+  throw IoError(path, "is neither a PNG image nor an IDX file: it begins with" + bytes);
+}
+
 double border_mean(const datasets::Image& image) {
   double sum = 0;
   std::int64_t count = 0;
@@ -68,6 +80,7 @@ void add_image(ImageInput& input, const std::string& name, datasets::Image image
 }
 
 ImageInput read_idx_images(const std::string& path, const ImageInputOptions& options) {
+  refuse_other_kinds(path);
   const datasets::IdxFile file = datasets::read_idx_file(path);
   if (file.dims.size() != 3 && file.dims.size() != 4) {
     throw IoError(path, fmt::format("holds no images: expected sizes (N,H,W) or (N,H,W,C), found {} sizes; a file of "

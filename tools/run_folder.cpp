@@ -139,7 +139,9 @@ void RunFolder::lock() {
 }
 
 void RunFolder::open_metrics() {
-  metrics_ = FileHandle(::open(file(kMetrics).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  // A pipe there would block, and a device take the lines.
+  if (exists(file(kMetrics))) const InputFile regular(file(kMetrics));
+  metrics_ = FileHandle(::open(file(kMetrics).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666));
   if (!metrics_) throw IoError(file(kMetrics), errno_text(errno));
 }
 

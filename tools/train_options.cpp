@@ -61,6 +61,26 @@ TrainOptions read_new_run(const ParsedArguments& arguments) {
   return options;
 }
 
+// What a resumed run compares and goes on writing has to be there as heddle train writes it. Throws: UsageError.
+void check_description(const Json& run, const std::string& path) {
+  const auto require = [&](bool ok, const char* what, const char* expected) {
+    if (!ok)
+      throw UsageError(fmt::format("--resume {}: '{}' of run.json is broken: expected {}", path, what, expected));
+  };
+  require(run.is_object() && run.contains("settings"), "settings", "the settings of the run");
+  for (const char* name : {"started", "preset"}) {
+    require(!run.contains(name) || run[name].is_string(), name, "a text");
+  }
+  require(!run.contains("resumed") || run["resumed"].is_array(), "resumed", "a list");
+  if (!run.contains("data")) return;
+  const bool has_files = run["data"].is_object() && run["data"].contains("files") && run["data"]["files"].is_array();
+  require(has_files, "data", "a list of files");
+  for (const Json& file : run["data"]["files"]) {
+    require(file.is_object() && file.contains("crc32") && file["crc32"].is_string(), "data",
+            "a checksum for each file");
+  }
+}
+
 TrainOptions read_resumed_run(const ParsedArguments& arguments, bool reports) {
   for (const char* name : {"out", "config", "preset"}) {
     if (arguments.has(name)) {
@@ -72,9 +92,7 @@ TrainOptions read_resumed_run(const ParsedArguments& arguments, bool reports) {
   const std::string path = arguments.get("resume");
   options.resumed = reports ? RunFolder::open(path) : RunFolder::open_to_read(path);
   const Json description = options.resumed->read_description();
-  if (!description.is_object() || !description.contains("settings")) {
-    throw UsageError(fmt::format("--resume {}: run.json holds no settings", path));
-  }
+  check_description(description, path);
   apply_json(options.settings, description["settings"], path + "/run.json");
   Settings wanted = options.settings;
   apply_flags(arguments, wanted);

@@ -188,6 +188,8 @@ TEST_CASE("a header that claims too much costs neither time nor memory") {
     CHECK(result.seconds < (kInstrumented ? 10 : 1));
     if (!kInstrumented) CHECK(result.peak_growth_nbytes < 16 << 20);
   }
+  contains(refusal(idx_header({4294967295u, 4294967295u, 4294967295u})),
+           "header claims 4294967295 x 4294967295 x 4294967295 bytes of data, the limit is");
   contains(refusal(huge), "header claims 4294967295 x 28 x 28 = 3367254359280 bytes of data, the limit is");
   contains(refusal(zeros, "x", 0), "is too short for 4294967295 items: need 4294967311 bytes, got 7856");
 }

@@ -31,6 +31,25 @@ TEST_CASE("help and version are answered, with an example for each command") {
   }
 }
 
+TEST_CASE("help is asked for a command, too, and what it cannot use is refused") {
+  CHECK(heddle({"help", "train"}).out == heddle({"train", "--help"}).out);
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"help", "nope"},
+                                                    {"help", "train", "nope"},
+                                                    {"--help", "nope"},
+                                                    {"--version", "nope"}}) {
+    const ProcessResult result = heddle(arguments);
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.err, "takes no argument 'nope'"));
+    CHECK(result.out.empty());
+  }
+}
+
+TEST_CASE("control characters of a name are shown and not obeyed") {
+  const ProcessResult result = heddle({"\x1b[31mtrain\x7f"});
+  CHECK(result.exit_code == 2);
+  CHECK(contains(result.err, "unknown command '\\x1b[31mtrain\\x7f'"));
+}
+
 TEST_CASE("the program starts within a tenth of a second") {
   double best = 1e9;
   for (int i = 0; i < 10; ++i) best = std::min(best, heddle({"--help"}).seconds);

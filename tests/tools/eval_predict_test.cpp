@@ -156,7 +156,9 @@ TEST_CASE("predict refuses files that hold no images, and ranges outside") {
   refused({run.folder / "t10k-images-idx3-ubyte", "--range", "5:5"}, 2, "--range 5:5");
   refused({run.folder / "t10k-images-idx3-ubyte", "--range", "-1"}, 2, "--range");
   refused({run.folder / "missing.png"}, 1, "missing.png");
-  refused({run.path + "/run.json"}, 1, "run.json");
+  refused({run.path + "/run.json"}, 1, "run.json: is neither a PNG image nor an IDX file: it begins with 7b");
+  put_file(run.folder / "empty.png", "");
+  refused({run.folder / "empty.png"}, 1, "empty.png: is empty; expected a PNG image or an IDX file");
 }
 
 }  // namespace heddle::test

@@ -1,4 +1,7 @@
 // A run that is stopped and continued ends where an uninterrupted one does.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <csignal>
 
 #include "tests/support/catch.h"
@@ -140,6 +143,40 @@ TEST_CASE("data given by a relative path is found again from another folder") {
   CHECK(contains(first.out, folder / "data/train-images-idx3-ubyte"));
   CHECK(heddle({"train", "--resume", folder / "run", "--epochs", "2"}).exit_code == 0);
   CHECK(heddle({"eval", "--checkpoint", folder / "run"}).exit_code == 0);
+}
+
+TEST_CASE("a run whose description or metrics are not what they should be is refused, and left as it is") {
+  const TempFolder folder;
+  write_small_dataset(folder.path());
+  const std::string run = folder / "run";
+  REQUIRE(heddle(small_training(folder.path(), run, {"--epochs", "1"})).exit_code == 0);
+  const tools::Json good = json_file(run + "/run.json");
+  const auto resume = [&] { return heddle({"train", "--resume", run, "--epochs", "2"}); };
+  const auto refused = [&](const std::string& key, const tools::Json& value) {
+    tools::Json broken = good;
+    broken[key] = value;
+    put_file(run + "/run.json", broken.dump());
+    const ProcessResult result = resume();
+    INFO(key << " " << value.dump() << ": " << result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.err, "--resume " + run + ": '" + key + "' of run.json is broken"));
+    CHECK(json_file(run + "/run.json") == broken);
+  };
+  refused("data", nullptr);
+  refused("data", {{"files", 3}});
+  refused("data", {{"files", {3}}});
+  refused("data", {{"files", {{{"crc32", 3}}}}});
+  refused("started", 3);
+  refused("preset", nullptr);
+  refused("resumed", "yesterday");
+  put_file(run + "/run.json", good.dump());
+
+  const std::string metrics = run + "/metrics.jsonl";
+  REQUIRE(::unlink(metrics.c_str()) == 0);
+  REQUIRE(::mkfifo(metrics.c_str(), 0600) == 0);
+  const ProcessResult result = resume();
+  CHECK(result.exit_code == 1);
+  CHECK(contains(result.err, metrics + ": is a pipe, expected a file"));
 }
 
 TEST_CASE("two processes cannot write one run") {

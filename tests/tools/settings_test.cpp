@@ -1,5 +1,7 @@
 #include "tools/settings.h"
 
+#include "datasets/dataset_list.h"
+#include "models/model_list.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_folder.h"
 #include "tools/config_file.h"
@@ -123,10 +125,26 @@ TEST_CASE("a configuration file is checked as flags are") {
   CHECK(error("{\n  \"lr\": 0.1,,\n}") == path + " is not valid JSON: line 2, column 13");
   CHECK(error("").find("line 1, column 1") != std::string::npos);
 
+  CHECK(error(R"({"data-dir": "a\u0000b"})") == path + ": 'data-dir' holds a NUL character");
+  CHECK(error(R"({"lr\u0000": 1})") == path + ": the name of a setting holds a NUL character");
+  // Nothing that looks like a setting is passed over.
+  CHECK(error(R"({"settings": {"epochs": 3}, "lr": 0.5})") ==
+        path + ": 'lr' is beside 'settings' and not in it; which one counts?");
+  CHECK(error(R"({"settings": {"seed": 3}, "seed": 4})").find("'seed' is beside") != std::string::npos);
+  CHECK(error(R"({"settings": {"seed": 3}, "seed": 3, "model": {"name": "lenet"}})").empty());
+
   put_file(path, R"({"heddle": "0.1.0", "settings": {"model": "lenet", "batch_size": 32}, "other": 1})");
   Settings settings;
   apply_config_file(settings, path);
   CHECK(settings.batch_size == 32);
+}
+
+TEST_CASE("the program offers the data sets and the models of their lists") {
+  std::vector<std::string> datasets, models;
+  for (const datasets::DatasetInfo& info : datasets::dataset_list()) datasets.emplace_back(info.name);
+  for (const models::ModelInfo& info : models::model_list()) models.emplace_back(info.name);
+  CHECK(find_setting("dataset")->choices == datasets);
+  CHECK(find_setting("model")->choices == models);
 }
 
 TEST_CASE("no preset resets how and where a training runs") {
