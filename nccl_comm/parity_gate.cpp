@@ -60,10 +60,10 @@ class SavedState {
     parameters.zero_grad();
   }
 
-  // The place of a rank's random numbers: RandomStreams gives 2^40 to each.
-  void use_streams_of(int rank) const {
+  // The place of a share's random numbers: RandomStreams gives 2^40 to each.
+  void use_streams_of(int share) const {
     for (const auto& [name, stream] : model_.named_random_streams()) {
-      stream->offset = static_cast<std::uint64_t>(rank) << 40;
+      stream->offset = static_cast<std::uint64_t>(share) << 40;
     }
   }
 
@@ -102,7 +102,7 @@ std::vector<double> gradients_with_tail(nn::ParameterBuffer& parameters) {
 Reference run_shares(const ParitySubject& subject, Communicator& communicator, const SavedState& state,
                      std::int64_t images) {
   const auto& segments = subject.optimizer.parameters().segments();
-  const int ranks = communicator.world_size();
+  const int shares = subject.shares > 0 ? subject.shares : communicator.world_size();
   const bool works = communicator.rank() == 0;
   Reference reference;
   if (works) {
@@ -111,11 +111,11 @@ Reference run_shares(const ParitySubject& subject, Communicator& communicator, c
   }
   const data::Batch whole = works ? subject.load_whole(images) : data::Batch{};
   std::int64_t begin = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    // Shares differ by one image at most, and lower ranks have the larger ones.
-    const std::int64_t share = images / ranks + (rank < images % ranks ? 1 : 0);
+  for (int number = 0; number < shares; ++number) {
+    // Shares differ by one image at most, and the larger ones come first.
+    const std::int64_t share = images / shares + (number < images % shares ? 1 : 0);
     if (works) {
-      state.use_streams_of(rank);
+      state.use_streams_of(number);
       subject.optimizer.zero_grad();
     }
     const std::int64_t pieces = std::min(subject.pieces, share);

@@ -30,6 +30,8 @@ struct ParitySubject {
   std::function<Variable(const data::Batch& batch)> loss;
   // Pieces, as equal as can be, in which sum_gradients() computes a share; fewer if a share has fewer images.
   std::int64_t pieces = 1;
+  // Shares of a batch, each with random streams of its own; 0: one a rank.
+  int shares = 0;
 };
 
 struct ParityOptions {

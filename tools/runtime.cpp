@@ -105,7 +105,7 @@ Runtime start_runtime(const Settings& settings) {
   runtime.threads = num_threads();
   set_kernel_choice(kernel_choice_from(settings.kernels).value_or(KernelChoice::automatic));
   set_math_settings({.f32_products = settings.precision == "tf32" ? F32Products::tf32 : F32Products::exact,
-                     .deterministic = settings.deterministic,
+                     .deterministic = settings.deterministic || settings.reproducible,
                      .time_algorithms = settings.time_algorithms});
   runtime.device_name = runtime_for(runtime.device).description();
   runtime.simulated = runtime_for(runtime.device).is_simulated();

@@ -122,6 +122,22 @@ void check_combinations(const Settings& s) {
     if (!ok) throw UsageError(message);
   };
   const Settings defaults;
+  require(!s.reproducible || !s.sync_bn,
+          "--reproducible does not go with --sync-bn: its batch statistics are those of a micro-shard, whatever the "
+          "ranks; leave one of them out");
+  require(
+      !s.reproducible || s.accumulate == 1,
+      fmt::format("--reproducible does not go with --accumulate {}: it cuts every batch into micro-shards, of which "
+                  "each thread has one in memory at a time, which saves memory the same way; leave one of them out",
+                  s.accumulate));
+  require(
+      !s.reproducible || s.reduce_dtype == "fp32",
+      fmt::format("--reproducible does not go with --reduce-dtype {}: its sums are exchanged as they are; leave one "
+                  "of them out",
+                  s.reduce_dtype));
+  require(!s.reproducible || !s.time_algorithms,
+          "--reproducible does not go with --time-algorithms: what a clock chooses is not the same in every run; leave "
+          "one of them out");
   require(!s.sync_bn, "--sync-bn: no model of this build has a batch norm; leave it out");
   require(s.optimizer == "sgd" || s.momentum == 0,
           fmt::format("--momentum {} has no effect with --optimizer {}; set --momentum 0", s.momentum, s.optimizer));

@@ -50,6 +50,7 @@ struct Settings {
   std::int64_t threads = 0;
   std::int64_t seed = 1;
   bool deterministic = false;
+  bool reproducible = false;
   bool time_algorithms = false;
   std::int64_t checkpoint_every = 1;
   bool graph = true;

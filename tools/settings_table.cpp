@@ -136,6 +136,9 @@ std::vector<Setting> make_table() {
       changeable(integer("threads", &S::threads, "CPU threads, 0 = as many as this process may use", 0, 4096))));
   rows.push_back(machine(integer("seed", &S::seed, "of weights, order and augmentation", 0, 9007199254740992.0)));
   rows.push_back(machine(on_off("deterministic", &S::deterministic, "only repeatable kernels (always so on a CPU)")));
+  rows.push_back(machine(on_off("reproducible", &S::reproducible,
+                                "the same bits for every number of ranks and threads, see docs/data-parallel.md; "
+                                "implies --deterministic")));
   rows.push_back(machine(on_off("time-algorithms", &S::time_algorithms,
                                 "on a GPU: measure the library's algorithms in the first step and keep the fastest")));
   rows.push_back(

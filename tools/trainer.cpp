@@ -70,6 +70,16 @@ optim::ScheduleOptions schedule_options(const Settings& s, std::int64_t batches_
 
 DType reduce_dtype(const Settings& s) { return s.reduce_dtype == "bf16" ? DType::bf16 : DType::f32; }
 
+std::unique_ptr<comm::MicroShards> make_shards(const Settings& settings, nn::Module& model,
+                                               nn::ParameterBuffer& parameters, optim::Optimizer& optimizer,
+                                               const comm::ModelFactory& make_replica,
+                                               comm::Communicator* communicator) {
+  if (!settings.reproducible) return nullptr;
+  HEDDLE_CHECK(make_replica != nullptr, "Trainer: a reproducible training needs make_replica");
+  return std::make_unique<comm::MicroShards>(model, parameters, optimizer.state().address_of(step_slot::kRandom),
+                                             make_replica, communicator);
+}
+
 WorkCounts difference(const WorkCounts& after, const WorkCounts& before) {
   return {.launches = after.launches - before.launches,
           .read_nbytes = after.read_nbytes - before.read_nbytes,
@@ -79,7 +89,8 @@ WorkCounts difference(const WorkCounts& after, const WorkCounts& before) {
 }  // namespace
 
 Trainer::Trainer(const Settings& settings, nn::Module& model, const data::ResidentDataset& train,
-                 const data::DataLoaderOptions& normalisation, comm::Communicator* communicator)
+                 const data::DataLoaderOptions& normalisation, comm::Communicator* communicator,
+                 const comm::ModelFactory& make_replica)
     : model_(model),
       batch_size_(std::min(settings.batch_size, train.size())),
       accumulate_(settings.accumulate),
@@ -94,6 +105,7 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
       optimizer_(make_optimizer(settings, parameters_)),
       random_(model, optimizer_->state().address_of(step_slot::kRandom),
               communicator == nullptr ? 0 : communicator->rank()),
+      shards_(make_shards(settings, model, parameters_, *optimizer_, make_replica, communicator)),
       steps_per_launch_(steps_per_launch(settings, parameters_, communicator != nullptr)),
       graph_(parameters_.device(), {.enabled = settings.graph, .steps_per_launch = steps_per_launch_}),
       status_(optimizer_->state(), {.max_queued = std::max(kMaxQueued, 2 * steps_per_launch_)}),
@@ -104,6 +116,10 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
           .divide_by_weight_sum = true, .max_gradient_norm = settings.clip_grad_norm, .halt_on_non_finite = true},
       state_{
           .model = settings.model, .total_epochs = settings.epochs, .seed = static_cast<std::uint64_t>(settings.seed)} {
+  if (!shards_) return;
+  for (int i = 0; i < shards_->range().size(); ++i) {
+    shard_loaders_.emplace_back(loader_, shards_->shard(i).index, comm::kMicroShards);
+  }
 }
 
 // Recorded on a GPU: then this runs for the first steps of a kind only, and nothing in it may depend on the step. What
@@ -111,12 +127,14 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
 void Trainer::train_step(std::int64_t images) {
   const WorkCounts before = runtime_for(parameters_.device()).work_counts();
   compute_gradients(images);
-  if (parallel_) parallel_->finish();  // sums over all ranks
+  exchange();
+  finish_sums();  // over all ranks
   update();
   if (images == batch_size_) step_work_ = difference(runtime_for(parameters_.device()).work_counts(), before);
 }
 
 void Trainer::compute_gradients(std::int64_t images) {
+  if (shards_) return compute_micro_shards(images);
   random_.begin_step();     // layers draw from the step's streams
   optimizer_->zero_grad();  // marks leaves fresh, no kernel
   if (observer_ != nullptr) observer_->load_begins();
@@ -134,9 +152,32 @@ void Trainer::compute_gradients(std::int64_t images) {
   }
 }
 
+void Trainer::compute_micro_shards(std::int64_t images) {
+  shards_->compute([&](comm::MicroShard& shard) {
+    const auto place = static_cast<std::size_t>(shard.index - shards_->range().begin);
+    const data::Batch batch = shard_loaders_[place].load(images);
+    if (batch.size() == 0) return;
+    ops::CrossEntropyOptions options = loss_options_;
+    options.stats = shard.parameters.tail();
+    backward(ops::cross_entropy(shard.model->forward(batch.images), batch.labels, options));
+  });
+}
+
+void Trainer::exchange() {
+  if (shards_) {
+    shards_->exchange();
+  } else if (parallel_) {
+    parallel_->finish();
+  }
+}
+
 Variable Trainer::compute_loss(const data::Batch& batch) {
   const Variable logits = model_.forward(batch.images);            // nn -> ops -> backend -> kernels
   return ops::cross_entropy(logits, batch.labels, loss_options_);  // loss, gradient, counts in one pass
+}
+
+void Trainer::finish_sums() {
+  if (shards_) shards_->finish();
 }
 
 void Trainer::update() {
@@ -154,8 +195,11 @@ std::int64_t Trainer::run_steps(std::int64_t images, std::int64_t wanted) {
         {.input = {images}}, [&] { train_step(images); }, wanted);
   }
   graph_.run({.input = {images}, .kind = kGradients}, [&] { compute_gradients(images); });
-  parallel_->finish();
-  graph_.run({.input = {}, .kind = kUpdate}, [&] { update(); });
+  exchange();
+  graph_.run({.input = {}, .kind = kUpdate}, [&] {
+    finish_sums();
+    update();
+  });
   return 1;
 }
 
@@ -188,7 +232,7 @@ comm::ParityResult Trainer::check_parity() {
   if (communicator_ == nullptr) return {};
   finish_steps();
   model_.train();
-  loader_.start_epoch(state_.epoch);
+  start_order(0);
   data::DataLoaderOptions options = loader_.options();
   options.rank = 0;
   options.world_size = 1;
@@ -199,8 +243,10 @@ comm::ParityResult Trainer::check_parity() {
                                     .sum_gradients =
                                         [&](std::int64_t images) {
                                           loader_.rewind();
+                                          for (data::DataLoader& loader : shard_loaders_) loader.rewind();
                                           compute_gradients(images);
-                                          parallel_->finish();
+                                          exchange();
+                                          finish_sums();
                                         },
                                     .update =
                                         [&] {
@@ -214,12 +260,12 @@ comm::ParityResult Trainer::check_parity() {
                                           return whole.load(images);
                                         },
                                     .loss = [&](const data::Batch& batch) { return compute_loss(batch); },
-                                    .pieces = accumulate_};
+                                    .pieces = accumulate_,
+                                    .shares = shards_ ? comm::kMicroShards : 0};
   const comm::ParityResult result = comm::check_parity(
       subject, *communicator_, comm::parity_batches(batch_size_, loader_.dataset_size(), communicator_->world_size()),
       {.reduce_dtype = reduce_dtype_});
-  loader_.start_epoch(state_.epoch);
-  loader_.skip(state_.batch);
+  start_order(state_.batch);
   return result;
 }
 
@@ -229,10 +275,15 @@ std::string Trainer::compare_replicas() {
                                   : comm::compare_replicas(*communicator_, comm::replica_state(*optimizer_));
 }
 
+void Trainer::start_order(std::int64_t batch) {
+  loader_.start_epoch(state_.epoch);
+  loader_.skip(batch);
+  for (data::DataLoader& loader : shard_loaders_) loader.follow(loader_);
+}
+
 void Trainer::start_epoch() {
   model_.train();
-  loader_.start_epoch(state_.epoch);
-  loader_.skip(state_.batch);
+  start_order(state_.batch);
   // One rate for every step of a whole epoch, so that the table has the same size in each.
   std::vector<double> rates;
   for (std::int64_t i = 0; i < loader_.batches_per_epoch(); ++i) rates.push_back(schedule_.at_step(state_.step + i));

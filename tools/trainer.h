@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/data/data_loader.h"
@@ -21,6 +22,7 @@
 #include "engine/step/status_block.h"
 #include "engine/step/step_graph.h"
 #include "nccl_comm/data_parallel.h"
+#include "nccl_comm/micro_shards.h"
 #include "nccl_comm/parity_gate.h"
 #include "tools/settings.h"
 
@@ -59,9 +61,12 @@ class Trainer {
  public:
   // Model, data and communicator must outlive it. With a communicator this is one rank's part of a data-parallel
   // training: all ranks make the same calls, each has a replica of the model, and begins with rank 0's weights.
-  // Throws: InvalidArgument if model, data and settings do not fit; with a communicator CommError, here and below.
+  // make_replica: makes another model of the same kind; needed for --reproducible alone.
+  // Throws: InvalidArgument if model, data and settings do not fit; NotSupported if the model cannot be trained
+  // reproducibly; with a communicator CommError, here and below.
   Trainer(const Settings& settings, nn::Module& model, const data::ResidentDataset& train,
-          const data::DataLoaderOptions& normalisation, comm::Communicator* communicator = nullptr);
+          const data::DataLoaderOptions& normalisation, comm::Communicator* communicator = nullptr,
+          const comm::ModelFactory& make_replica = {});
 
   // The parity gate: whether a step of all ranks is that of one rank. Before the first step or between two epochs;
   // everything is afterwards what it was. All ranks call it; without a communicator there is nothing to check.
@@ -88,6 +93,8 @@ class Trainer {
   const EpochSums& sums() const noexcept { return sums_; }
   nn::Module& model() noexcept { return model_; }
   optim::Optimizer& optimizer() noexcept { return *optimizer_; }
+  // Null unless the training is reproducible.
+  comm::MicroShards* micro_shards() noexcept { return shards_.get(); }
   std::int64_t batches_per_epoch() const { return loader_.batches_per_epoch(); }
   // Steps that were queued, finished or not; the same on all ranks after the same calls.
   std::int64_t queued_steps() const noexcept { return state_.step + status_.queued(); }
@@ -102,11 +109,16 @@ class Trainer {
 
  private:
   void train_step(std::int64_t images);
-  // The two halves of train_step().
+  // The parts of train_step(): this rank's sums, their exchange, the sums of all ranks, and the step that they give.
   void compute_gradients(std::int64_t images);
+  void compute_micro_shards(std::int64_t images);
+  void exchange();
+  void finish_sums();
   void update();
   Variable compute_loss(const data::Batch& batch);
-  // Where the exchange between ranks cannot be recorded, the halves are recorded each by itself. Returns steps done.
+  // Puts the loaders at a batch of the epoch.
+  void start_order(std::int64_t batch);
+  // Where the exchange between ranks cannot be recorded, what is before and after it is. Returns steps done.
   std::int64_t run_steps(std::int64_t images, std::int64_t wanted);
   // Counts finished steps, and waits for some if `room` more could not be queued.
   void read_records(std::int64_t room);
@@ -123,6 +135,8 @@ class Trainer {
   data::DataLoader loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   nn::RandomStreams random_;
+  std::unique_ptr<comm::MicroShards> shards_;    // null: not reproducible
+  std::vector<data::DataLoader> shard_loaders_;  // one for each micro-shard of this rank
   std::int64_t steps_per_launch_;
   step::StepGraph graph_;
   step::StatusReader status_;

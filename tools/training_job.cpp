@@ -3,8 +3,10 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <optional>
+#include <vector>
 
 #include "engine/core/version.h"
 #include "engine/device/device_runtime.h"
@@ -58,11 +60,23 @@ void check_same_data(const Json& run, const Json& now, const std::string& path) 
                                checksums(run["data"]), checksums(now)));
 }
 
-// "64", or "12 to 13".
-std::string share_text(const Settings& settings) {
-  const std::int64_t smaller = settings.batch_size / settings.ranks;
-  return settings.batch_size % settings.ranks == 0 ? fmt::format("{}", smaller)
-                                                   : fmt::format("{} to {}", smaller, smaller + 1);
+// Images of a rank in a full batch: "64", or "12 to 13".
+std::string share_text(const Settings& settings, int ranks) {
+  std::int64_t least = settings.batch_size / ranks, most = least + (settings.batch_size % ranks == 0 ? 0 : 1);
+  if (settings.reproducible) {
+    std::vector<std::int64_t> shares;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const comm::ShardRange range = comm::shards_of_rank(rank, ranks);
+      std::int64_t images = 0;
+      for (int shard = range.begin; shard < range.end; ++shard) {
+        images += settings.batch_size / comm::kMicroShards + (shard < settings.batch_size % comm::kMicroShards ? 1 : 0);
+      }
+      shares.push_back(images);
+    }
+    least = *std::min_element(shares.begin(), shares.end());
+    most = *std::max_element(shares.begin(), shares.end());
+  }
+  return least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most);
 }
 
 void print_start(const TrainOptions& options, const Runtime& runtime, const nn::Module& model, Console& out,
@@ -72,8 +86,12 @@ void print_start(const TrainOptions& options, const Runtime& runtime, const nn::
   if (communicator != nullptr) {
     const bool together = std::string_view(communicator->name()) == "in-process";
     out.line(fmt::format("ranks    {} in {}, {} images of a batch of {} each", communicator->world_size(),
-                         together ? "this process" : "a process each", share_text(options.settings),
-                         options.settings.batch_size));
+                         together ? "this process" : "a process each",
+                         share_text(options.settings, communicator->world_size()), options.settings.batch_size));
+  }
+  if (options.settings.reproducible) {
+    out.line(
+        fmt::format("shards   {} a batch, for the same bits with any number of ranks and threads", comm::kMicroShards));
   }
   out.line(fmt::format("model    {}, {} parameters", options.settings.model, model.num_parameters()));
   out.line(fmt::format("seed     {}", options.settings.seed));
@@ -194,8 +212,10 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
   Philox random(static_cast<std::uint64_t>(settings.seed));
   model->reset_parameters(random);
   model->to(job.runtime.device);
-  Trainer trainer(settings, *model, job.train, job.description.loader_options(), communicator);
-  Evaluator evaluator(*model, job.test, job.description.loader_options(), settings.graph, communicator);
+  Trainer trainer(settings, *model, job.train, job.description.loader_options(), communicator,
+                  [&job] { return make_model(job.description); });
+  Evaluator evaluator(*model, job.test, job.description.loader_options(), settings.graph, communicator,
+                      trainer.micro_shards());
   if (reports) print_start(job.options, job.runtime, *model, job.out, communicator);
   if (communicator == nullptr && job.interrupt.requested()) {
     job.err.line(fmt::format("heddle: interrupted by {} before the first step; nothing was written",

@@ -5,6 +5,17 @@
 namespace heddle {
 namespace {
 constexpr const char* kUndefined = "use of an undefined variable";
+
+// Whether the memory can become that of the leaf.
+void check_memory(const Variable& leaf, const Tensor& data, const Tensor& grad) {
+  HEDDLE_CHECK(leaf.defined(), kUndefined);
+  HEDDLE_CHECK(leaf.is_leaf(), "rebind of the result of an op");
+  HEDDLE_CHECK(data.shape() == leaf.shape() && data.dtype() == leaf.dtype(), "rebind: ", leaf.shape(), " ",
+               leaf.dtype(), " to memory for ", data.shape(), " ", data.dtype());
+  HEDDLE_CHECK(!grad.defined() || (grad.shape() == leaf.shape() && grad.dtype() == leaf.dtype()),
+               "rebind: gradient memory ", grad.shape(), " for data ", leaf.shape());
+}
+
 }  // namespace
 
 Variable::Variable(Tensor data, bool requires_grad) : state_(std::make_shared<detail::VariableState>()) {
@@ -59,14 +70,13 @@ bool Variable::grad_is_fresh() const noexcept { return !defined() || state_->slo
 Variable Variable::detach() const { return Variable(data()); }
 
 void Variable::rebind(Tensor data, Tensor grad) {
-  HEDDLE_CHECK(defined(), kUndefined);
-  HEDDLE_CHECK(is_leaf(), "rebind of the result of an op");
-  const Tensor& old = state_->data;
-  HEDDLE_CHECK(data.shape() == old.shape() && data.dtype() == old.dtype(), "rebind: ", old.shape(), " ", old.dtype(),
-               " to memory for ", data.shape(), " ", data.dtype());
-  HEDDLE_CHECK(!grad.defined() || (grad.shape() == old.shape() && grad.dtype() == old.dtype()),
-               "rebind: gradient memory ", grad.shape(), " for data ", old.shape());
-  data.copy_from(old);
+  check_memory(*this, data, grad);
+  data.copy_from(state_->data);
+  share(std::move(data), std::move(grad));
+}
+
+void Variable::share(Tensor data, Tensor grad) {
+  check_memory(*this, data, grad);
   state_->data = std::move(data);
   state_->slot.grad = std::move(grad);
   state_->slot.fresh = true;

@@ -50,6 +50,9 @@ class Variable {
   // Puts the leaf's data and gradient into the given memory (a flat buffer). The old values are copied; the gradient is
   // fresh. Throws: InvalidArgument if shape or dtype differ, or the variable is not a leaf.
   void rebind(Tensor data, Tensor grad);
+  // The same for data that holds the values already, which another leaf has too: nothing is copied, and the old values
+  // are dropped.
+  void share(Tensor data, Tensor grad);
 
   // The op that made it, nullptr for a leaf.
   const std::shared_ptr<Node>& grad_node() const noexcept;

@@ -1,5 +1,6 @@
 // The end of a training step: gradient checks and optimiser updates in one pass over the flat buffers. Used through
 // CpuBackend. The loops themselves are in the SIMD table; f32 only, as the flat buffers are.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -11,6 +12,10 @@
 
 namespace heddle::cpu {
 namespace {
+
+// Elements that are updated together: an update is cut among threads at whole registers of every instruction set, so
+// that an element is always computed by the same instructions, and its bits do not depend on the number of threads.
+constexpr std::int64_t kUnit = 64;
 
 // Elements whose squares are summed together: the cut is fixed, so the sum does not depend on threads.
 constexpr std::int64_t kBlock = 65536;
@@ -98,8 +103,9 @@ void run_update(const char* op, UpdateTensors& tensors, std::span<const Range> r
     const float* const weights = data_of<float>(tensors.weights);
     auto* const copies = tensors.bf16_weights.defined() ? data_of<std::uint16_t>(tensors.bf16_weights) : nullptr;
     for (const Range& range : ranges) {
-      parallel_for(range.numel, kGrain, [&](std::int64_t first, std::int64_t last) {
-        const std::int64_t begin = range.begin + first, end = range.begin + last;
+      parallel_for((range.numel + kUnit - 1) / kUnit, kGrain / kUnit, [&](std::int64_t first, std::int64_t last) {
+        const std::int64_t begin = range.begin + first * kUnit;
+        const std::int64_t end = range.begin + std::min(last * kUnit, range.numel);
         if (const std::int64_t count = apply(range, values, simd::Range{begin, end}); count > 0) refused += count;
         if (copies != nullptr) kernels.to_bfloat16(weights + begin, copies + begin, end - begin);
       });

@@ -14,6 +14,11 @@ namespace {
 // Streams of a seed from here on are orders of epochs; no other user of the seed draws from them.
 constexpr std::uint64_t kShuffleStream = std::uint64_t{1} << 40;
 
+void check_share(const DataLoaderOptions& options) {
+  HEDDLE_CHECK(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size, "data loader: rank ",
+               options.rank, " of ", options.world_size);
+}
+
 GatherImagesParams gather_params(const ResidentDataset& dataset, const DataLoaderOptions& options) {
   HEDDLE_CHECK(options.batch_size >= 1, "data loader: batch size ", options.batch_size, " is not at least 1");
   HEDDLE_CHECK(dataset.channels() <= GatherImagesParams::kMaxChannels, "data loader: images have ", dataset.channels(),
@@ -23,8 +28,7 @@ GatherImagesParams gather_params(const ResidentDataset& dataset, const DataLoade
                options.random_crop, " pixels of images of ", dataset.height(), "x", dataset.width());
   HEDDLE_CHECK(!options.drop_last || options.batch_size <= dataset.size(), "data loader: batch size ",
                options.batch_size, " with drop_last leaves no batch of ", dataset.size(), " images");
-  HEDDLE_CHECK(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size, "data loader: rank ",
-               options.rank, " of ", options.world_size);
+  check_share(options);
   GatherImagesParams params;
   for (std::size_t c = 0; c < static_cast<std::size_t>(dataset.channels()); ++c) {
     const double mean = options.mean[c], stddev = options.stddev[c];
@@ -49,6 +53,25 @@ DataLoader::DataLoader(const ResidentDataset& dataset, const DataLoaderOptions& 
       order_(Tensor::empty({dataset.size()}, DType::i32, dataset.images().device())),
       cursor_(Tensor::zeros({cursor_slot::kCount}, DType::i64, dataset.images().device())) {
   start_epoch(0);
+}
+
+DataLoader::DataLoader(const DataLoader& leader, int rank, int world_size)
+    : dataset_(leader.dataset_),
+      options_(leader.options_),
+      gather_(leader.gather_),
+      order_(leader.order_),
+      cursor_(Tensor::zeros({cursor_slot::kCount}, DType::i64, leader.cursor_.device())) {
+  options_.rank = rank;
+  options_.world_size = world_size;
+  check_share(options_);
+  follow(leader);
+}
+
+void DataLoader::follow(const DataLoader& leader) {
+  HEDDLE_CHECK(order_.same_memory(leader.order_), "data loader: follow() of a loader with another order of images");
+  epoch_ = leader.epoch_;
+  position_ = leader.position_;
+  write_cursor();
 }
 
 void DataLoader::start_epoch(std::int64_t epoch) {

@@ -38,6 +38,9 @@ class DataLoader {
  public:
   // The data set must outlive the loader. Throws: InvalidArgument on options out of range.
   DataLoader(const ResidentDataset& dataset, const DataLoaderOptions& options);
+  // Hands out another share of the batches of `leader`, from its place on: they have one order, which is the leader's
+  // to shuffle. When the leader has moved, call follow(). Throws: InvalidArgument unless 0 <= rank < world_size.
+  DataLoader(const DataLoader& leader, int rank, int world_size);
 
   // Starts an epoch: a new order from (seed, epoch), or file order without shuffle. Copies it to the device.
   void start_epoch(std::int64_t epoch);
@@ -48,6 +51,8 @@ class DataLoader {
   void rewind();
   // Skips batches without computing them, to resume inside an epoch.
   void skip(std::int64_t batches);
+  // Goes to the leader's epoch and place, by its count on the host; copies both to the device. Not for a leader.
+  void follow(const DataLoader& leader);
 
   // For steps that are recorded: the size of the next batch is decided on the host (0 at the end of the epoch), the
   // step queues load(), which finds its place on the device and changes nothing on the host, and after each run of the

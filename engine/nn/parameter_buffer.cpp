@@ -9,6 +9,36 @@ constexpr std::int64_t kAlignElements = kAlignNbytes / static_cast<std::int64_t>
 }  // namespace
 
 ParameterBuffer::ParameterBuffer(Module& module) {
+  const std::int64_t numel = lay_out(module);
+  const Device device = segments_.front().variable.device();
+  data_ = Tensor::zeros({numel}, DType::f32, device);
+  make_gradients(numel, device);
+  for (ParameterSegment& segment : segments_) {
+    segment.variable.rebind(data_.slice_of_flat(segment.begin, segment.variable.shape()), segment.gradient);
+  }
+}
+
+ParameterBuffer::ParameterBuffer(Module& replica, ParameterBuffer& original) : data_(original.data_) {
+  lay_out(replica);
+  const auto& wanted = original.segments_;
+  HEDDLE_CHECK(segments_.size() == wanted.size(), "ParameterBuffer: the replica has ", segments_.size(),
+               " parameters, the original ", wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const Variable& own = segments_[i].variable;
+    HEDDLE_CHECK(segments_[i].name == wanted[i].name && own.shape() == wanted[i].variable.shape() &&
+                     own.device() == original.device(),
+                 "ParameterBuffer: the replica has the parameter '", segments_[i].name, "' ", own.shape(), " on ",
+                 own.device(), ", the original '", wanted[i].name, "' ", wanted[i].variable.shape(), " on ",
+                 original.device());
+    HEDDLE_CHECK(!(own == wanted[i].variable), "ParameterBuffer: the replica is the original model");
+  }
+  make_gradients(data_.numel(), data_.device());
+  for (ParameterSegment& segment : segments_) {
+    segment.variable.share(data_.slice_of_flat(segment.begin, segment.variable.shape()), segment.gradient);
+  }
+}
+
+std::int64_t ParameterBuffer::lay_out(Module& module) {
   const std::vector<NamedVariable> parameters = module.named_parameters();
   HEDDLE_CHECK(!parameters.empty(), "ParameterBuffer: ", module.description(), " has no parameters");
   const Device device = parameters.front().variable.device();
@@ -21,14 +51,15 @@ ParameterBuffer::ParameterBuffer(Module& module) {
     segments_.push_back({p.name, p.variable, at, numel, end});
     at = end;
   }
-  data_ = Tensor::zeros({at}, DType::f32, device);
-  all_gradients_ = Tensor::zeros({at + tail_slot::kCount}, DType::f32, device);
-  gradients_ = all_gradients_.narrow(0, at);
-  tail_ = all_gradients_.narrow(at, tail_slot::kCount);
+  return at;
+}
+
+void ParameterBuffer::make_gradients(std::int64_t numel, Device device) {
+  all_gradients_ = Tensor::zeros({numel + tail_slot::kCount}, DType::f32, device);
+  gradients_ = all_gradients_.narrow(0, numel);
+  tail_ = all_gradients_.narrow(numel, tail_slot::kCount);
   for (ParameterSegment& segment : segments_) {
-    const Shape& shape = segment.variable.shape();
-    segment.gradient = gradients_.slice_of_flat(segment.begin, shape);
-    segment.variable.rebind(data_.slice_of_flat(segment.begin, shape), segment.gradient);
+    segment.gradient = gradients_.slice_of_flat(segment.begin, segment.variable.shape());
   }
 }
 

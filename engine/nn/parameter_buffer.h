@@ -31,6 +31,10 @@ class ParameterBuffer {
  public:
   // Throws: InvalidArgument if the model has no parameter or not all are f32 on one device.
   explicit ParameterBuffer(Module& module);
+  // The buffer of a replica: its values are those of `original`, in the same memory, and only the gradients and their
+  // tail are its own. The replica's values from before are dropped. Throws: InvalidArgument unless the replica has the
+  // original's parameters: names, shapes, device.
+  ParameterBuffer(Module& replica, ParameterBuffer& original);
   ParameterBuffer(const ParameterBuffer&) = delete;
   ParameterBuffer& operator=(const ParameterBuffer&) = delete;
 
@@ -57,6 +61,9 @@ class ParameterBuffer {
 
  private:
   void check_in_use() const;
+  // The places of the module's parameters. Returns the elements of all.
+  std::int64_t lay_out(Module& module);
+  void make_gradients(std::int64_t numel, Device device);
 
   std::vector<ParameterSegment> segments_;
   Tensor data_, all_gradients_, gradients_;

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "engine/backend/backend.h"
+#include "engine/core/parallel.h"
 #include "reference/reference.h"
 #include "tests/support/catch.h"
 #include "tests/support/devices.h"
@@ -329,5 +330,43 @@ TEST_CASE("the largest floats are finite") {
     const SgdRange range{0, 1000, {}};
     backend_for(device).sgd_update(tensors, {&range, 1}, {}, training.state);
     CHECK(training.state.read(step_slot::kSkipped) == 0);
+  }
+}
+
+TEST_CASE("an update has the same bits for any number of threads") {
+  // Not a multiple of any register, and large enough for all threads.
+  constexpr std::int64_t kCount = 300'004;
+  const SgdRange sgd{0, kCount, {.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
+  const SgdRange plain{0, kCount, {.weight_decay = 0.01}};
+  const AdamRange adam{0, kCount, {.weight_decay = 0.01}};
+  const auto update = [&](int threads) {
+    const ThreadLimit limit(threads);
+    Training training(0.1, 3);
+    Backend& backend = backend_for(Device::cpu());
+    std::vector<float> all;
+    for (const int kind : {0, 1, 2}) {
+      UpdateTensors tensors{.weights = tensor_of(random_array({kCount}, -1, 1, 1), DType::f32, Device::cpu()),
+                            .gradients = tensor_of(random_array({kCount}, -9, 9, 2), DType::f32, Device::cpu()),
+                            .tail = tensor_of(tail_of(8), DType::f32, Device::cpu()),
+                            .first_state = tensor_of(random_array({kCount}, -1, 1, 3), DType::f32, Device::cpu()),
+                            .second_state = tensor_of(random_array({kCount}, 0.1, 1, 4), DType::f32, Device::cpu())};
+      Tensor scalars = Tensor::zeros({step_scalar::kCount});
+      backend.prepare_update(tensors.gradients, tensors.tail, 0.5, kMean, training.state, scalars);
+      tensors.scalars = scalars;
+      if (kind == 0) backend.sgd_update(tensors, {&sgd, 1}, kMean, training.state);
+      if (kind == 1) backend.sgd_update(tensors, {&plain, 1}, kMean, training.state);
+      if (kind == 2) backend.adam_update(tensors, {&adam, 1}, kMean, training.state);
+      for (const Tensor& tensor : {tensors.weights, tensors.first_state, tensors.second_state, scalars}) {
+        const std::vector<float> values = tensor.to_vector<float>();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+    }
+    return all;
+  };
+  const std::vector<float> wanted = update(1);
+  for (const int threads : {2, 3, 5, 16}) {
+    CAPTURE(threads);
+    const bool same = update(threads) == wanted;
+    CHECK(same);
   }
 }

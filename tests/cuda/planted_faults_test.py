@@ -25,6 +25,7 @@ del sys.argv[1:]
 
 PLUGIN = "kernels/libheddle_cuda.so"
 DEVICE, BACKEND, STEP = "tests/device/test_device", "tests/backend/test_backend", "tests/step/test_step"
+SHARDS = "tests/nccl_comm/test_micro_shards"
 
 
 @dataclasses.dataclass
@@ -97,6 +98,12 @@ FAULTS = [
           "void CudaBackend::fill(Tensor& y, double value) {\n  cudaStreamSynchronize(stream());\n", STEP,
           "a step is called once, recorded once, and launched as one graph from then on",
           "cudaErrorStreamCaptureInvalidated"),
+    Fault("sum in the order of the ranks", "nccl_comm/tree_sum.cpp",
+          "    if (terms_[next_].node == node) return values_[next_++] + at_;\n",
+          "    for (std::int64_t i = 0; i < n_; ++i) {\n      out[i] = 0.0f;\n"
+          "      for (const float* x : values_) out[i] += x[at_ + i];\n    }\n    return out;\n", SHARDS,
+          "any number of ranks adds in the order of the tree, bit for bit", "CHECK( same )",
+          target="engine/libheddle.so.0.1.0"),
     Fault("wrong device", "kernels/cuda/cuda_runtime.cpp",
           "void CudaRuntime::use() const { use_device(device_.index); }", "void CudaRuntime::use() const {}", DEVICE,
           "tensors travel between host and GPUs", "cudaErrorInvalidValue"),

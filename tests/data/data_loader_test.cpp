@@ -239,3 +239,31 @@ TEST_CASE("the shares of the ranks put together are the batches of one loader") 
   CHECK_THROWS_AS(DataLoader(dataset, {.rank = 2, .world_size = 2}), InvalidArgument);
   CHECK_THROWS_AS(DataLoader(dataset, {.rank = 0, .world_size = 0}), InvalidArgument);
 }
+
+TEST_CASE("loaders that follow another one hand out shares of its batches, in its order") {
+  const ResidentDataset dataset = make_dataset(97);
+  const DataLoaderOptions options{.batch_size = 16, .seed = 5, .random_flip = true};
+  DataLoader leader(dataset, options), whole(dataset, options);
+  leader.skip(2);
+  std::vector<DataLoader> shares;
+  for (int number = 0; number < 8; ++number) shares.emplace_back(leader, number, 8);
+  for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+    if (epoch > 0) {
+      leader.start_epoch(epoch);
+      for (DataLoader& share : shares) share.follow(leader);
+    }
+    whole.start_epoch(epoch);
+    if (epoch == 0) whole.skip(2);
+    while (const auto batch = whole.next()) {
+      std::vector<float> images;
+      for (DataLoader& share : shares) {
+        CHECK(share.order().same_memory(leader.order()));
+        const std::vector<float> pixels = share.load(batch->size()).images.to_vector<float>();
+        images.insert(images.end(), pixels.begin(), pixels.end());
+      }
+      REQUIRE(images == batch->images.to_vector<float>());
+    }
+  }
+  CHECK_THROWS_AS(shares[0].follow(whole), InvalidArgument);
+  CHECK_THROWS_AS(DataLoader(leader, 8, 8), InvalidArgument);
+}

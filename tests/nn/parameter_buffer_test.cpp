@@ -23,6 +23,15 @@ class Two final : public nn::Module {
   Variable a, b;
 };
 
+class Other final : public nn::Module {
+ public:
+  Other() {
+    register_parameter("a", {3, 2});
+    register_parameter("b", {5});
+  }
+  std::string description() const override { return "Other"; }
+};
+
 class Empty final : public nn::Module {
  public:
   std::string description() const override { return "Empty"; }
@@ -99,6 +108,31 @@ TEST_CASE("a model is in one buffer at a time: the older one refuses to be used,
        {std::function<void()>([&] { sgd.zero_grad(); }), {[&] { sgd.step(); }}, {[&] { old.finish_gradients(); }}}) {
     CHECK_THROWS_WITH(use(), Catch::Contains("parameter 'a' (2,3) has left this buffer"));
   }
+}
+
+TEST_CASE("a replica's buffer has the original's values in one memory, and gradients of its own") {
+  Two model, replica;
+  nn::ParameterBuffer buffer(model);
+  replica.a.mutable_data().fill_zero();
+  nn::ParameterBuffer shared(replica, buffer);
+  CHECK(replica.a.data().to_vector<float>() == std::vector<float>{1, 2, 3, 4, 5, 6});
+  CHECK(replica.b.data().same_memory(model.b.data()));
+  CHECK(shared.data().same_memory(buffer.data()));
+  const SavedTensor saved(replica.b.data());
+  buffer.data().mutable_host_data<float>()[9] = 80;
+  CHECK(replica.b.data().to_vector<float>()[1] == 80);
+  CHECK_THROWS_AS(saved.get("test"), Error);
+  replica.b.grad().copy_from(Tensor::full({5}, 2.0));
+  buffer.zero_grad();
+  buffer.finish_gradients();
+  shared.finish_gradients();
+  CHECK(buffer.gradients().to_vector<float>() == std::vector<float>(16, 0.f));
+  CHECK(shared.gradients().to_vector<float>()[12] == 2);
+  CHECK_NOTHROW(shared.zero_grad());
+  // Another kind of model, or the same one.
+  Other other;
+  CHECK_THROWS_WITH(nn::ParameterBuffer(other, buffer), Catch::Contains("'a' (3,2)") && Catch::Contains("'a' (2,3)"));
+  CHECK_THROWS_WITH(nn::ParameterBuffer(model, buffer), Catch::Contains("is the original model"));
 }
 
 TEST_CASE("a model without parameters has no parameter buffer") {

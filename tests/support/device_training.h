@@ -19,7 +19,8 @@ struct Training {
         model(models::make_model(settings.model, {})),
         train(resident(data.train, device)),
         test(resident(data.test, device)),
-        trainer(settings, drawn(*model, device), train, {}, communicator) {}
+        trainer(settings, drawn(*model, device), train, {}, communicator,
+                [name = settings.model] { return models::make_model(name, {}); }) {}
 
   static data::ResidentDataset resident(const datasets::ImageDataset& part, Device device) {
     return {part.images, part.labels, part.height, part.width, part.channels, part.num_classes, device};

@@ -45,10 +45,6 @@ class Ranks {
   std::vector<std::unique_ptr<Process>> processes_;
 };
 
-std::string weights_of(const std::string& run) {
-  return json_file(run + "/run.json")["result"]["weights_crc32"].get<std::string>();
-}
-
 // Of the best checkpoint.
 std::vector<float> values_of(const std::string& run) {
   const auto file = SafetensorsFile::open(run + "/checkpoints/best.safetensors");
@@ -113,6 +109,28 @@ TEST_CASE("two processes give the weights of two threads bit for bit, and those 
   const std::vector<float> one = values_of(folder / "one");
   REQUIRE(one.size() > 40'000);
   CHECK(relative_difference(values_of(folder / "processes"), one) < 1e-5);
+}
+
+TEST_CASE("processes and threads, as many as there are, give a reproducible run the same bits") {
+  if (!can_run()) return;
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 97, 101);
+  const auto arguments = [&](const std::string& run, const std::string& threads) {
+    return small_training(folder.path(), folder / run,
+                          {"--reproducible", "--epochs", "2", "--batch-size", "16", "--momentum", "0.9", "--augment",
+                           "crop-flip", "--threads", threads});
+  };
+  REQUIRE(heddle(arguments("one", "3")).exit_code == 0);
+  for (const int world_size : {2, 3}) {
+    const std::string run = "processes-" + std::to_string(world_size);
+    Ranks ranks(arguments(run, "2"), world_size, folder.path());
+    for (const ProcessResult& result : ranks.wait()) {
+      INFO(result.out << result.err);
+      REQUIRE(result.exit_code == 0);
+    }
+    CHECK(weights_of(folder / run) == weights_of(folder / "one"));
+    CHECK(metrics_of(folder / run) == metrics_of(folder / "one"));
+  }
 }
 
 TEST_CASE("a signal to any of the processes stops all behind the same step, and the run continues exactly") {

@@ -51,6 +51,10 @@ std::vector<std::string> metrics_of(const std::string& run) {
   return lines;
 }
 
+std::string weights_of(const std::string& run) {
+  return json_file(run + "/run.json")["result"]["weights_crc32"].get<std::string>();
+}
+
 tools::Json json_file(const std::string& path) { return tools::Json::parse(get_file(path)); }
 
 bool file_exists(const std::string& path) { return std::filesystem::exists(path); }

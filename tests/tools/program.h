@@ -24,6 +24,8 @@ std::vector<std::string> small_training(const std::string& data, const std::stri
 
 // The lines of metrics.jsonl without the two that depend on the clock.
 std::vector<std::string> metrics_of(const std::string& run);
+// CRC-32 of the weights at the end of a run.
+std::string weights_of(const std::string& run);
 tools::Json json_file(const std::string& path);
 bool file_exists(const std::string& path);
 bool contains(const std::string& text, const std::string& part);

@@ -11,10 +11,6 @@
 namespace heddle::test {
 namespace {
 
-std::string weights_of(const std::string& run) {
-  return json_file(run + "/run.json")["result"]["weights_crc32"].get<std::string>();
-}
-
 std::vector<tools::Json> epochs_of(const std::string& run) {
   std::vector<tools::Json> epochs;
   for (const std::string& line : metrics_of(run)) epochs.push_back(tools::Json::parse(line));

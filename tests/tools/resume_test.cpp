@@ -10,10 +10,6 @@
 namespace heddle::test {
 namespace {
 
-std::string weights_of(const std::string& run) {
-  return json_file(run + "/run.json")["result"]["weights_crc32"].get<std::string>();
-}
-
 // All recipes at once: momentum, a schedule, augmentation; slow enough for a signal to come in the middle.
 std::vector<std::string> rich_training(const std::string& data, const std::string& out) {
   return small_training(data, out,

@@ -31,7 +31,7 @@ TEST_CASE("the table has a row for each field, with the field's default inside i
     CHECK_NOTHROW(set_value(changed, row, get_value(Settings{}, row)));
   }
   CHECK(changed == Settings{});
-  CHECK(setting_table().size() == 35);
+  CHECK(setting_table().size() == 36);
 }
 
 TEST_CASE("a value is read from text, and a wrong one is refused with what is allowed") {
@@ -80,6 +80,20 @@ TEST_CASE("settings that exclude each other are refused together") {
   };
   CHECK(error([](Settings&) {}).empty());
   CHECK(error([](Settings& s) { s.sync_bn = true; }).find("--sync-bn") != std::string::npos);
+  const auto reproducible = [&](auto change) {
+    return error([&](Settings& s) {
+      s.reproducible = true;
+      change(s);
+    });
+  };
+  CHECK(reproducible([](Settings&) {}).empty());
+  for (const auto& [message, other] :
+       {std::pair{reproducible([](Settings& s) { s.sync_bn = true; }), "--sync-bn"},
+        {reproducible([](Settings& s) { s.accumulate = 2; }), "--accumulate 2"},
+        {reproducible([](Settings& s) { s.reduce_dtype = "bf16"; }), "--reduce-dtype bf16"},
+        {reproducible([](Settings& s) { s.time_algorithms = true; }), "--time-algorithms"}}) {
+    CHECK(message.find(std::string("--reproducible does not go with ") + other) == 0);
+  }
   CHECK(error([](Settings& s) { s.nesterov = true; }).find("--momentum") != std::string::npos);
   CHECK(error([](Settings& s) {
           s.optimizer = "adam";

@@ -1,0 +1,134 @@
+#include "nccl_comm/micro_shards.h"
+
+#include <algorithm>
+
+#include "engine/core/parallel.h"
+
+namespace heddle::comm {
+namespace {
+
+constexpr Subtree kRoot{0, kMicroShards};
+
+std::vector<Subtree> subtrees_of_rank(int rank, int world_size) {
+  const ShardRange range = shards_of_rank(rank, world_size);
+  return subtrees_of(range.begin, range.end);
+}
+
+// Of every rank the same number is sent.
+std::int64_t most_subtrees(int world_size) {
+  std::size_t most = 1;
+  for (int rank = 0; rank < world_size; ++rank) most = std::max(most, subtrees_of_rank(rank, world_size).size());
+  return static_cast<std::int64_t>(most);
+}
+
+}  // namespace
+
+ShardRange shards_of_rank(int rank, int world_size) noexcept {
+  return {kMicroShards * rank / world_size, kMicroShards * (rank + 1) / world_size};
+}
+
+void for_each_shard(Device device, int n, const std::function<void(int)>& work) {
+  if (!device.is_cpu()) {
+    for (int i = 0; i < n; ++i) work(i);
+    return;
+  }
+  parallel_for(n, 1, [&](std::int64_t begin, std::int64_t end) {
+    const ThreadLimit one(1);
+    for (std::int64_t i = begin; i < end; ++i) work(static_cast<int>(i));
+  });
+}
+
+MicroShard::MicroShard(int number, std::shared_ptr<nn::Module> replica, nn::ParameterBuffer& original,
+                       const std::int64_t* counter)
+    : index(number), model(std::move(replica)), parameters(*model, original), random(*model, counter, number) {}
+
+MicroShards::MicroShards(nn::Module& model, nn::ParameterBuffer& parameters, const std::int64_t* counter,
+                         const ModelFactory& make_replica, Communicator* communicator)
+    : model_(model), parameters_(parameters), communicator_(communicator) {
+  if (const std::vector<nn::NamedVariable> buffers = model.named_buffers(); !buffers.empty()) {
+    throw NotSupported(join_text("micro-shards: the model has the buffer '", buffers.front().name,
+                                 "', and running statistics of micro-shards are not offered by this version"));
+  }
+  const int rank = communicator == nullptr ? 0 : communicator->rank();
+  const int world_size = communicator == nullptr ? 1 : communicator->world_size();
+  range_ = shards_of_rank(rank, world_size);
+  subtrees_ = subtrees_of(range_.begin, range_.end);
+  const auto model_streams = model.named_random_streams();
+  for (int index = range_.begin; index < range_.end; ++index) {
+    const std::shared_ptr<nn::Module> replica = make_replica();
+    HEDDLE_CHECK(replica != nullptr && replica.get() != &model, "micro-shards: make_replica() returned no new model");
+    replica->to(parameters.device());
+    const auto streams = replica->named_random_streams();
+    HEDDLE_CHECK(streams.size() == model_streams.size(), "micro-shards: a replica has ", streams.size(),
+                 " random layers, the model ", model_streams.size());
+    for (std::size_t i = 0; i < streams.size(); ++i) streams_.emplace_back(model_streams[i].second, streams[i].second);
+    shards_.push_back(std::make_unique<MicroShard>(index, replica, parameters, counter));
+  }
+  if (alone()) return;
+  const std::int64_t numel = parameters.gradients_with_tail().numel(), rows = most_subtrees(world_size);
+  sent_ = Tensor::zeros({rows, numel}, DType::f32, parameters.device());
+  gathered_ = Tensor::zeros({world_size * rows, numel}, DType::f32, parameters.device());
+}
+
+void MicroShards::follow_model() {
+  for (const auto& [own, replica] : streams_) replica->seed = own->seed;
+  const auto& wanted = parameters_.segments();
+  for (const std::unique_ptr<MicroShard>& shard : shards_) {
+    if (shard->model->is_training() != model_.is_training()) shard->model->train(model_.is_training());
+    const auto& segments = shard->parameters.segments();
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const bool on = wanted[i].variable.requires_grad();
+      Variable own = segments[i].variable;
+      if (own.requires_grad() != on) own.set_requires_grad(on);
+    }
+  }
+}
+
+std::vector<TreeTerm> MicroShards::terms_below(const Subtree& node) const {
+  std::vector<TreeTerm> terms;
+  for (std::int64_t leaf = node.begin; leaf < node.begin + node.size; ++leaf) {
+    MicroShard& shard = *shards_[static_cast<std::size_t>(leaf - range_.begin)];
+    terms.push_back({{leaf, 1}, shard.parameters.gradients_with_tail()});
+  }
+  return terms;
+}
+
+void MicroShards::compute(const std::function<void(MicroShard&)>& work) {
+  follow_model();
+  for_each_shard(parameters_.device(), range_.size(), [&](int i) {
+    MicroShard& shard = *shards_[static_cast<std::size_t>(i)];
+    shard.random.begin_step();
+    shard.parameters.zero_grad();
+    work(shard);
+    // A micro-shard without images is added as zeros like any other, whoever has it.
+    shard.parameters.finish_gradients();
+  });
+  if (alone()) return;
+  for (std::size_t i = 0; i < subtrees_.size(); ++i) {
+    Tensor row = sent_.narrow(static_cast<std::int64_t>(i), 1);
+    tree_sum(subtrees_[i], terms_below(subtrees_[i]), row);
+  }
+}
+
+void MicroShards::exchange() {
+  if (!alone()) communicator_->all_gather(sent_, gathered_, "gradients of micro-shards");
+}
+
+void MicroShards::finish() {
+  // The sums are written behind the backs of the leaves and of the tail's owner, who are told that way that theirs are
+  // no longer fresh.
+  parameters_.finish_gradients();
+  parameters_.tail().tensor();
+  Tensor& sums = parameters_.gradients_with_tail();
+  if (alone()) return tree_sum(kRoot, terms_below(kRoot), sums);
+  std::vector<TreeTerm> terms;
+  const int world_size = communicator_->world_size();
+  const std::int64_t rows = sent_.dim(0);
+  for (int rank = 0; rank < world_size; ++rank) {
+    std::int64_t row = rank * rows;
+    for (const Subtree& node : subtrees_of_rank(rank, world_size)) terms.push_back({node, gathered_.narrow(row++, 1)});
+  }
+  tree_sum(kRoot, terms, sums);
+}
+
+}  // namespace heddle::comm
