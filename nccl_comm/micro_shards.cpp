@@ -21,6 +21,16 @@ std::int64_t most_subtrees(int world_size) {
   return static_cast<std::int64_t>(most);
 }
 
+// Each module of a tree with its counterpart in a tree of the same kind.
+void pair_modules(const nn::Module& model, nn::Module& replica,
+                  std::vector<std::pair<const nn::Module*, nn::Module*>>& pairs) {
+  const auto ours = model.named_children(), theirs = replica.named_children();
+  HEDDLE_CHECK(ours.size() == theirs.size(), "micro-shards: a replica's ", replica.description(), " has ",
+               theirs.size(), " parts, the model's has ", ours.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) pair_modules(*ours[i].second, *theirs[i].second, pairs);
+  pairs.emplace_back(&model, &replica);
+}
+
 }  // namespace
 
 ShardRange shards_of_rank(int rank, int world_size) noexcept {
@@ -58,6 +68,7 @@ MicroShards::MicroShards(nn::Module& model, nn::ParameterBuffer& parameters, con
     const std::shared_ptr<nn::Module> replica = make_replica();
     HEDDLE_CHECK(replica != nullptr && replica.get() != &model, "micro-shards: make_replica() returned no new model");
     replica->to(parameters.device());
+    pair_modules(model, *replica, modules_);
     const auto streams = replica->named_random_streams();
     HEDDLE_CHECK(streams.size() == model_streams.size(), "micro-shards: a replica has ", streams.size(),
                  " random layers, the model ", model_streams.size());
@@ -72,9 +83,12 @@ MicroShards::MicroShards(nn::Module& model, nn::ParameterBuffer& parameters, con
 
 void MicroShards::follow_model() {
   for (const auto& [own, replica] : streams_) replica->seed = own->seed;
+  // From the whole to the parts, since train() changes those below too.
+  for (auto it = modules_.rbegin(); it != modules_.rend(); ++it) {
+    if (it->second->is_training() != it->first->is_training()) it->second->train(it->first->is_training());
+  }
   const auto& wanted = parameters_.segments();
   for (const std::unique_ptr<MicroShard>& shard : shards_) {
-    if (shard->model->is_training() != model_.is_training()) shard->model->train(model_.is_training());
     const auto& segments = shard->parameters.segments();
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       const bool on = wanted[i].variable.requires_grad();

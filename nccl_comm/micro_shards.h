@@ -82,10 +82,12 @@ class MicroShards {
   MicroShard& shard(int i) { return *shards_[static_cast<std::size_t>(i)]; }
 
   // Calls work with each micro-shard of this rank, see for_each_shard(), then adds up the subtrees that they make.
-  // Replicas are in the model's mode (training or not) and draw from its random streams' seeds.
+  // Replicas' layers are in the mode of the model's (training or not) and draw from its random streams' seeds.
   void compute(const std::function<void(MicroShard&)>& work);
   // Sends the sums of the subtrees. Nothing with one rank. Throws: CommError.
   void exchange();
+  // What exchange() sends of this rank.
+  std::size_t sent_nbytes() const { return alone() ? 0 : sent_.nbytes(); }
   // Puts the sums of all micro-shards into the flat gradients of `parameters`, with their tail.
   void finish();
 
@@ -100,7 +102,8 @@ class MicroShards {
   Communicator* communicator_;
   ShardRange range_;
   std::vector<std::unique_ptr<MicroShard>> shards_;
-  std::vector<std::pair<const RandomStream*, RandomStream*>> streams_;  // the model's and a replica's
+  std::vector<std::pair<const nn::Module*, nn::Module*>> modules_;      // the model's and a replica's
+  std::vector<std::pair<const RandomStream*, RandomStream*>> streams_;  // the same
   std::vector<Subtree> subtrees_;                                       // of this rank
   Tensor sent_;      // f32 (subtrees of a rank at most, flat gradients with their tail)
   Tensor gathered_;  // the same of all ranks, one after the other

@@ -165,8 +165,9 @@ class Comparison {
     if (failed_before != fails ? failed_before : relative <= result_.largest) return;
     result_ = {relative, name};
     if (!fails) return;
-    problem_ = join_text(name, " has the norm ", a, " ", who[0], " and ", b, " ", who[1], "; the difference is ",
-                         relative, " of that, and ", allowed.of_norm, " is allowed");
+    problem_ =
+        join_text(name, " has the norm ", a, " ", who[0], " and ", b, " ", who[1], "; the difference is ", relative,
+                  " of that, and ", (allowed.of_norm * b + allowed.of_terms * terms) / b, " is allowed");
   }
 
   const std::string& problem() const noexcept { return problem_; }

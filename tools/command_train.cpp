@@ -84,7 +84,7 @@ int train_as_process(TrainOptions& options, const comm::LaunchEnv& launch, Comma
   const HurryScope err_in_hurry(context.err, [&] { return interrupt.requested(); });
   std::unique_ptr<comm::Communicator> processes;
   try {
-    processes = join_ranks(launch, options, interrupt);
+    processes = join_ranks(launch, options, [&interrupt] { return interrupt.requested(); });
   } catch (const CommError&) {
     if (!interrupt.requested()) throw;
     context.err.line(std::string("heddle: interrupted by ") + interrupt.signal_name() +

@@ -37,10 +37,16 @@ bool can_move_cursor(int fd) {
 // Names of files and of what is in them come from outside, and a terminal obeys control characters.
 std::string printable(std::string_view text) {
   std::string shown;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte >= 0x20 && byte != 0x7f) || c == '\n' || c == '\t') {
-      shown += c;
+  const auto byte_at = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  // U+0080 to U+009F are control characters too: C2 80 to C2 9F in UTF-8.
+  const auto begins_c1 = [&](std::size_t i) {
+    return byte_at(i) == 0xc2 && byte_at(i + 1) >= 0x80 && byte_at(i + 1) <= 0x9f;
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const unsigned byte = byte_at(i);
+    const bool control = byte < 0x20 || byte == 0x7f || begins_c1(i) || (i > 0 && begins_c1(i - 1));
+    if (!control || byte == '\n' || byte == '\t') {
+      shown += text[i];
     } else {
       constexpr std::string_view kDigits = "0123456789abcdef";
       shown += {'\\', 'x', kDigits[byte / 16], kDigits[byte % 16]};

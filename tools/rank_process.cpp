@@ -165,9 +165,9 @@ void apply_launcher(const comm::LaunchEnv& launch, Settings& settings) {
 }
 
 std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, const TrainOptions& options,
-                                               const InterruptWatch& interrupt) {
+                                               const std::function<bool()>& give_up) {
   const comm::CommunicatorOptions times = communicator_options(options.settings);
-  const Patience patience{times.timeout, [&interrupt] { return interrupt.requested(); }};
+  const Patience patience{times.timeout, give_up};
   const std::unique_ptr<comm::Store> store = open_store(launch, options, patience);
   const FinishedStore finished(*store);
   return comm::make_gloo_communicator(*store, {.rank = launch.rank,
@@ -186,9 +186,11 @@ void compare_with_others(comm::Communicator& communicator, const TrainOptions& o
     if (own.count(row.name) == 0) text += fmt::format("--{} {}\n", row.name, to_text(get_value(options.settings, row)));
   }
   for (const Json& file : data["files"]) {
-    text += fmt::format("data {} with {} items and crc32 {}\n",
-                        std::filesystem::path(file["path"].get<std::string>()).filename().string(),
-                        file["items"].get<std::int64_t>(), file["crc32"].get<std::string>());
+    // The checksum is that of what is packed in a .gz.
+    std::filesystem::path name = std::filesystem::path(file["path"].get<std::string>()).filename();
+    if (name.extension() == ".gz") name = name.stem();
+    text += fmt::format("data {} with {} items and crc32 {}\n", name.string(), file["items"].get<std::int64_t>(),
+                        file["crc32"].get<std::string>());
   }
   const auto difference = comm::compare_text(communicator, text, Device::cpu(), "settings and data");
   if (!difference) return;

@@ -2,6 +2,7 @@
 // and do besides training.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,7 +10,6 @@
 #include "engine/comm/communicator.h"
 #include "nccl_comm/launch_env.h"
 #include "tools/command_line.h"
-#include "tools/interrupt.h"
 #include "tools/json.h"
 #include "tools/runtime.h"
 #include "tools/settings.h"
@@ -24,10 +24,10 @@ std::optional<comm::LaunchEnv> find_launcher(const ParsedArguments& arguments);
 // Settings as a rank among processes has them: their number of ranks, and a CPU. Throws: UsageError for another device.
 void apply_launcher(const comm::LaunchEnv& launch, Settings& settings);
 
-// Finds the other ranks, by --store or by what the launcher says, and connects. A signal ends the wait for them.
+// Finds the other ranks, by --store or by what the launcher says, and connects. give_up() ends the wait for them.
 // Throws: UsageError, CommError.
 std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, const TrainOptions& options,
-                                               const InterruptWatch& interrupt);
+                                               const std::function<bool()>& give_up = {});
 
 // Compares how the ranks are to train and on which data (data_to_json()). Throws: CommError naming the first
 // difference, on all ranks.

@@ -90,7 +90,9 @@ def fit_link(results):
     inverse = (aa * sum(b for _, b in rows) - ab * sum(a for a, _ in rows)) / determinant
     if inverse <= 0:
         raise InputError("the measured all-reduces do not become slower with their size")
-    return Link(max(latency, 0.0), 1 / inverse, "fitted to measurements")
+    if latency < 0:
+        latency, inverse = 0.0, sum(b for _, b in rows) / bb
+    return Link(latency, 1 / inverse, "fitted to measurements")
 
 
 # ---- a step ---------------------------------------------------------------------------------------------------------
@@ -159,8 +161,12 @@ def step_of_report(report, source):
 
 def links_of_report(report):
     """(ranks, bytes, seconds) of the f32 sums in a report of `heddle bench all-reduce`."""
-    return [(r["ranks"], r["bytes"], r["median_seconds"]) for r in report["results"]
-            if r.get("median_seconds") and r["dtype"] == "f32" and r["op"] == "sum"]
+    rows = [r for r in report["results"] if r.get("median_seconds") and r["dtype"] == "f32" and r["op"] == "sum"]
+    backends = sorted({r.get("backend", "") for r in rows})
+    if len(backends) > 1:
+        raise InputError(f"the report has several backends ({', '.join(backends)}), each of another speed; run heddle bench "
+                         f"all-reduce --backend NAME")
+    return [(r["ranks"], r["bytes"], r["median_seconds"]) for r in rows]
 
 
 def table(rows, title):
@@ -204,6 +210,7 @@ def read_step(options):
                     options.last_bucket_bytes or options.gradient_bytes, "the command line")
     factor = 0.5 if options.reduce_dtype == "bf16" else 1.0
     for name, value in (("--speed-up", options.speed_up), ("the step", step.seconds), ("--batch", step.batch),
+                        ("--gradient-bytes", step.gradient_bytes), ("--last-bucket-bytes", step.last_bucket_bytes),
                         ("--gpus-per-node", options.gpus_per_node)):
         if not value > 0:
             raise InputError(f"{name} is {value}; it must be above 0")
@@ -238,8 +245,11 @@ def main(arguments=None):
                 json.dump({"model": True, "step": vars(step), "node": vars(node), "network": vars(network),
                            "gpus_per_node": options.gpus_per_node, "backward_share": options.backward_share,
                            "tables": rows}, f, indent=2)
-    except InputError as error:
+    except (InputError, OSError) as error:
         print(f"scaling_model: {error}", file=sys.stderr)
+        return 2
+    except (KeyError, TypeError) as error:
+        print(f"scaling_model: a report lacks what is needed: {error}", file=sys.stderr)
         return 2
     return 0
 

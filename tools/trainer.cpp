@@ -155,7 +155,7 @@ void Trainer::compute_gradients(std::int64_t images) {
 void Trainer::compute_micro_shards(std::int64_t images) {
   shards_->compute([&](comm::MicroShard& shard) {
     const auto place = static_cast<std::size_t>(shard.index - shards_->range().begin);
-    const data::Batch batch = shard_loaders_[place].load(images);
+    const data::Batch batch = shard_loaders_[place].load(images);  // by several threads: no observer is told
     if (batch.size() == 0) return;
     ops::CrossEntropyOptions options = loss_options_;
     options.stats = shard.parameters.tail();
@@ -165,7 +165,9 @@ void Trainer::compute_micro_shards(std::int64_t images) {
 
 void Trainer::exchange() {
   if (shards_) {
+    if (observer_ != nullptr) observer_->exchange_begins(shards_->sent_nbytes());
     shards_->exchange();
+    if (observer_ != nullptr) observer_->exchange_ends();
   } else if (parallel_) {
     parallel_->finish();
   }

@@ -21,7 +21,8 @@ class Adam : public Optimizer {
 
   // One group of all parameters. The buffer must outlive the optimiser. Throws: InvalidArgument.
   Adam(nn::ParameterBuffer& parameters, double learning_rate, const AdamParams& params = {});
-  // A span, since g++ 12 takes {.beta1 = 0.8} for a vector too.
+  // Groups come from a named vector or array: for braces there is no overload, since g++ 12 would take {.beta1 = 0.8}
+  // for one as well.
   Adam(nn::ParameterBuffer& parameters, double learning_rate, std::span<const Group> groups);
 
   // "adamw" if the first group's decay is decoupled, else "adam".

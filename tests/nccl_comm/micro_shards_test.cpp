@@ -17,6 +17,7 @@
 #include "tests/nccl_comm/rank_results.h"
 #include "tests/support/catch.h"
 #include "tests/support/devices.h"
+#include "tests/support/instrumented.h"
 #include "tests/support/relative_distance.h"
 
 using namespace heddle;
@@ -219,8 +220,12 @@ TEST_CASE("micro-shards give the same bits for any number of ranks and threads, 
         }
         for (const int ranks : {1, 2, 3, 4, 5, 8, 9}) {
           if (!device.is_cpu() && ranks % 2 != 0) continue;
+          if (test::kWatchesRaces && (recipe.batch_size != 16 || (ranks != 1 && ranks != 3))) continue;
           for (const int threads : {1, 2, 3, 8}) {
             if (!device.is_cpu() && threads != 1) continue;
+            // Many more threads than processors find nothing new.
+            if (threads == 8 && ranks > 2) continue;
+            if (test::kWatchesRaces && threads != 1 && threads != 3) continue;
             CAPTURE(kind.name, device.to_string(), recipe.images, recipe.batch_size, ranks, threads);
             const Threads several(threads * ranks);
             bool same = ranks > 1 || train_alone(recipe, device) == wanted;

@@ -118,6 +118,25 @@ class Program(unittest.TestCase):
             code, out, _ = run("--step-ms", "10", "--gradient-bytes", "1e6", "--links", path)
             self.assertEqual(code, 0)
             self.assertIn("0.1 GB/s, 10 us (fitted to measurements)", out)
+            for i, row in enumerate(results):
+                row["backend"] = ("in-process", "gloo")[i % 2]
+            with open(path, "w", encoding="utf-8") as f:
+                json.dump({"benchmark": "all-reduce", "results": results}, f)
+            code, _, err = run("--step-ms", "10", "--gradient-bytes", "1e6", "--links", path)
+            self.assertEqual(code, 2)
+            self.assertIn("several backends (gloo, in-process)", err)
+            with open(path, "w", encoding="utf-8") as f:
+                json.dump({"benchmark": "all-reduce"}, f)
+            code, _, err = run("--step-ms", "10", "--gradient-bytes", "1e6", "--links", path)
+            self.assertEqual(code, 2)
+            self.assertIn("lacks what is needed: 'results'", err)
+
+    def test_a_link_without_latency(self):
+        # A smaller message that takes less than its share of the larger one's time.
+        link = model.fit_link([(2, 1 << 20, 1e-3), (2, 1 << 22, 5e-3)])
+        self.assertEqual(link.latency, 0)
+        self.assertGreater(link.bandwidth, (1 << 22) / 5e-3)
+        self.assertLess(link.bandwidth, (1 << 20) / 1e-3)
 
     def test_refusals(self):
         for arguments, text in [((), "give --measured FILE"),
@@ -125,6 +144,8 @@ class Program(unittest.TestCase):
                                 (("--measured", SCRIPT), "Expecting value"),
                                 (("--measured", EXAMPLE, "--step-ms", "3"), "leave out --step-ms"),
                                 (("--step-ms", "-1", "--gradient-bytes", "8"), "must be above 0"),
+                                (("--step-ms", "1", "--gradient-bytes", "-8"), "--gradient-bytes is -8.0; it must be above 0"),
+                                (("--measured", EXAMPLE, "--json", "/nonexistent/x"), "No such file"),
                                 (("--measured", EXAMPLE, "--links", EXAMPLE), "no report of heddle bench all-reduce"),
                                 (("--measured", EXAMPLE, "--backward-share", "2"), "from 0 to 1")]:
             code, _, err = run(*arguments)

@@ -12,7 +12,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
+#include <thread>
 
 namespace heddle::test {
 namespace {
@@ -127,6 +129,23 @@ bool Process::wait_for_output(const std::string& text) {
     if (out_of_time() || !pump()) return result_.out.find(text) != std::string::npos;
   }
   return true;
+}
+
+bool Process::wait_for_handler(int number) {
+  while (!out_of_time()) {
+    // "SigCgt:\t0000000000000002": a bit for each signal, from signal 1 on.
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    std::string line;
+    bool alive = false;
+    while (std::getline(status, line)) {
+      if (line.rfind("State:", 0) == 0) alive = line.find('Z') == std::string::npos;
+      if (line.rfind("SigCgt:", 0) != 0) continue;
+      if ((std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1) != 0) return true;
+    }
+    if (!alive) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
 }
 
 ProcessResult Process::wait() {

@@ -49,6 +49,8 @@ class Process {
   void send_signal(int number) const;
   // Waits until standard output contains the text; false if the process ended or the time limit came first.
   bool wait_for_output(const std::string& text);
+  // Waits until it has a handler for the signal; false if it ended or the time limit came first.
+  bool wait_for_handler(int number);
   // From now on nobody reads standard output.
   void stop_reading();
   // Waits for the end.

@@ -192,6 +192,14 @@ TEST_CASE("the program measures strong and weak scaling, with parts that add up,
   CHECK(contains(worse.out, "slower   weak in-process, 2 ranks, batch 64: "));
 }
 
+TEST_CASE("ranks with shares of different size begin their epochs together") {
+  // Of 6144 images 86 in a step make 71 steps, and 85 make 72.
+  const test::ProcessResult result = heddle({"bench", "scaling", "--batch-size", "256", "--ranks", "3", "--scaling",
+                                             "apart", "--rounds", "1", "--steps", "67"});
+  INFO(result.out << result.err);
+  CHECK(result.exit_code == 0);
+}
+
 TEST_CASE("processes of a launcher measure themselves against one of them") {
   if (!comm::why_no_gloo().empty()) return;
   const TempFolder folder;

@@ -48,6 +48,11 @@ TEST_CASE("control characters of a name are shown and not obeyed") {
   const ProcessResult result = heddle({"\x1b[31mtrain\x7f"});
   CHECK(result.exit_code == 2);
   CHECK(contains(result.err, "unknown command '\\x1b[31mtrain\\x7f'"));
+  // U+009B is the same as "ESC [" to a terminal; U+00E9 is a letter.
+  const ProcessResult second =
+      heddle({"\xc2\x9b"
+              "31mtrain\xc3\xa9"});
+  CHECK(contains(second.err, "unknown command '\\xc2\\x9b31mtrain\xc3\xa9'"));
 }
 
 TEST_CASE("the program starts within a tenth of a second") {

@@ -133,8 +133,10 @@ TEST_CASE("a training goes on when its reader only pauses, and a signal ends it 
       ::usleep(50'000);
     CHECK(epochs >= 800);
     process.send_signal(SIGTERM);
+    const auto end_of_run = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     bool described = false;
-    while (!(described = json_file(run + "/run.json").contains("result")) && std::chrono::steady_clock::now() < end) {
+    while (!(described = json_file(run + "/run.json").contains("result")) &&
+           std::chrono::steady_clock::now() < end_of_run) {
       ::usleep(50'000);
     }
     CHECK(described);

@@ -36,6 +36,15 @@ class Failure(Exception):
     pass
 
 
+def has_handler(pid, number):
+    """Whether the process has a handler for the signal; a dead one has none."""
+    try:
+        lines = read_text(f'/proc/{pid}/status').splitlines()
+    except ProcessLookupError:
+        return False
+    return any(int(line.split()[1], 16) >> (number - 1) & 1 for line in lines if line.startswith('SigCgt:'))
+
+
 def expect(condition, text):
     if not condition:
         raise Failure(text)
@@ -162,7 +171,9 @@ class Trial:
     def expect_no_crash(self):
         for rank, process in self.processes.items():
             expect(process.returncode not in (-6, -7, -8, -11), f'rank {rank} crashed with {process.returncode}')
-            expect('terminate called' not in read_text(self.errors(rank)), f'rank {rank} called terminate')
+            errors = read_text(self.errors(rank))
+            for text in ('terminate called', 'AddressSanitizer', 'LeakSanitizer', 'ThreadSanitizer', 'runtime error:'):
+                expect(text not in errors, f'rank {rank} printed "{text}"')
 
     # ---- the kinds ----
 
@@ -225,7 +236,7 @@ class Trial:
         self.signal(self.victim, signal.SIGSTOP)
         one = self.random.choice(self.others())
         self.signal(one, signal.SIGTERM)
-        time.sleep(2.5)
+        time.sleep(3.5)
         self.signal(one, signal.SIGTERM)
         expect(wait_until(lambda: self.processes[one].poll() is not None, 10), f'rank {one} did not leave at once')
         expect(self.code(one) == 128 + signal.SIGTERM, f'rank {one} ended with {self.code(one)}')
@@ -307,6 +318,8 @@ class Trial:
         self.start(without=[self.victim])
         self.wait_for_the_moment()
         for rank in self.processes:
+            expect(wait_until(lambda: has_handler(self.processes[rank].pid, signal.SIGINT), DEADLINE),
+                   f'rank {rank} has no handler for SIGINT')
             self.signal(rank, signal.SIGINT)
         seconds = self.wait_for(self.processes)
         expect(seconds < TIMEOUT - 2, f'they waited {seconds:.1f} s longer')

@@ -281,7 +281,8 @@ TEST_CASE("a signal ends the wait for ranks that do not come") {
       options.environment = rank_environment(rank, 2);
       if (by_tcp) options.environment.insert(options.environment.end(), tcp.begin(), tcp.end());
       Process process(heddle_path(), options);
-      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      REQUIRE(process.wait_for_handler(SIGINT));
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until it waits, most often
       process.send_signal(SIGINT);
       const ProcessResult result = process.wait();
       INFO(rank << " " << by_tcp << result.err);

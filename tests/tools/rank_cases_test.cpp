@@ -143,7 +143,7 @@ TEST_CASE("a second signal ends a rank at once, although another one is frozen")
   training[1].send_signal(SIGSTOP);
   for (const std::size_t rank : {0, 2}) training[rank].send_signal(SIGINT);
   // Sooner it would be an echo of the first.
-  std::this_thread::sleep_for(std::chrono::milliseconds(2300));
+  std::this_thread::sleep_for(std::chrono::milliseconds(3500));
   for (const std::size_t rank : {0, 2}) training[rank].send_signal(SIGINT);
   const auto begin = std::chrono::steady_clock::now();
   CHECK(training[0].wait().exit_code == 130);

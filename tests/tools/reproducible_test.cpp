@@ -118,16 +118,15 @@ TEST_CASE("a reproducible run writes the same loss curve and weights for any num
     const TempFolder folder;
     write_small_dataset(folder.path(), row.images, 101);
     std::vector<std::string> wanted;
-    for (const char* const ranks : {"1", "2", "3", "4", "5", "8"}) {
-      for (const char* const threads : {"1", "2", "3"}) {
-        std::vector<std::string> more{"--ranks", ranks, "--threads", threads, "--epochs", "2"};
-        more.insert(more.end(), row.more.begin(), row.more.end());
-        const std::vector<std::string> outcome =
-            outcome_of(folder.path(), std::string("run-") + ranks + "-" + threads, more);
-        CAPTURE(row.images, ranks, threads);
-        if (wanted.empty()) wanted = outcome;
-        CHECK(outcome == wanted);
-      }
+    for (const auto& [ranks, threads] :
+         {std::pair{"1", "1"}, {"1", "3"}, {"2", "1"}, {"2", "2"}, {"3", "2"}, {"4", "1"}, {"5", "3"}, {"8", "1"}}) {
+      std::vector<std::string> more{"--ranks", ranks, "--threads", threads, "--epochs", "2"};
+      more.insert(more.end(), row.more.begin(), row.more.end());
+      const std::vector<std::string> outcome =
+          outcome_of(folder.path(), std::string("run-") + ranks + "-" + threads, more);
+      CAPTURE(row.images, ranks, threads);
+      if (wanted.empty()) wanted = outcome;
+      CHECK(outcome == wanted);
     }
   }
 }
@@ -135,7 +134,7 @@ TEST_CASE("a reproducible run writes the same loss curve and weights for any num
 TEST_CASE("a reproducible run that was interrupted goes on with other ranks and threads to the same end") {
   const TempFolder folder;
   write_small_dataset(folder.path(), 400, 100);
-  const std::vector<std::string> more{"--epochs",   "6",      "--momentum", "0.9",
+  const std::vector<std::string> more{"--epochs",   "60",     "--momentum", "0.9",
                                       "--schedule", "cosine", "--augment",  "flip"};
   const std::vector<std::string> wanted = outcome_of(folder.path(), "whole", more);
   for (const auto& [first_ranks, ranks, threads] : {std::array{"2", "3", "2"}, {"1", "8", "1"}, {"3", "1", "3"}}) {
@@ -145,7 +144,7 @@ TEST_CASE("a reproducible run that was interrupted goes on with other ranks and 
     ProcessOptions options;
     options.arguments = arguments(folder.path(), run, with_ranks);
     Process process(heddle_path(), options);
-    REQUIRE(process.wait_for_output("epoch 1/6"));
+    REQUIRE(process.wait_for_output("epoch 1/60"));
     process.send_signal(SIGTERM);
     const ProcessResult first = process.wait();
     INFO(first.out << first.err);

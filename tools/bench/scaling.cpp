@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -37,7 +36,10 @@ class BenchedRank {
       const std::int64_t n = what.ranks;
       settings.batch_size = what.batch_size / n + (communicator.rank() < what.batch_size % n ? 1 : 0);
     }
-    full_batches_ = dataset.size() / settings.batch_size;
+    // As many for all, since the ranks begin an epoch together: those of the largest share.
+    const std::int64_t largest =
+        what.mode == ScalingMode::apart ? (what.batch_size + what.ranks - 1) / what.ranks : what.batch_size;
+    full_batches_ = dataset.size() / largest;
     trainer_ = std::make_unique<Trainer>(settings, *model_, dataset, data::DataLoaderOptions{},
                                          what.backend.empty() ? nullptr : &communicator);
     trainer_->start_epoch();
