@@ -3,7 +3,8 @@
 namespace heddle::ops {
 
 void LossStats::zero() noexcept {
-  if (state_->content == Content::sums) state_->content = Content::stale;
+  // Also if they were zeros: a recorded step that has run since then may have left sums, of which nobody told.
+  state_->content = Content::stale;
 }
 
 GradTarget LossStats::target() {

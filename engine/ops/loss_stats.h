@@ -33,7 +33,7 @@ class LossStats {
   bool has_sums() const noexcept { return state_->content == Content::sums; }
 
  private:
-  enum class Content { sums, zeros, stale };  // stale: old sums that count as zeros
+  enum class Content { sums, zeros, stale };  // stale: whatever is there counts as zeros
   struct State {
     Tensor sums;
     Content content;

@@ -135,6 +135,18 @@ TEST_CASE("statistics add up over calls: weight sum, loss, correct, samples, non
   }
 }
 
+TEST_CASE("sums that count as zeros are zeros for a reader, whatever was left there") {
+  ops::LossStats stats(Tensor::zeros({tail_slot::kCount}));
+  const std::vector<float> zeros(tail_slot::kCount, 0.0f);
+  for (int step = 0; step < 3; ++step) {
+    stats.zero();
+    CHECK(stats.read().to_vector<float>() == zeros);
+    // As a recorded step does, whose replay tells nobody.
+    Tensor same_memory = stats.place();
+    same_memory.mutable_host_data<float>()[0] = 7;
+  }
+}
+
 TEST_CASE("the sum's gradient is computed in the forward pass: the backward pass starts with it as it is") {
   const CachingAllocator& allocator = allocator_for(Device::cpu());
   Variable x = leaf({3, 2}, {0, 1, 2, 3, 4, 5});
