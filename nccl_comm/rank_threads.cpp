@@ -14,6 +14,21 @@
 #include "nccl_comm/inproc_communicator.h"
 
 namespace heddle::comm {
+namespace {
+
+// ": why", where that can be told.
+std::string reason_of_current_exception() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return std::string(": ") + error.what();
+  } catch (...) {
+    return {};
+  }
+}
+
+}  // namespace
+
 void run_rank_threads(int world_size, const CommunicatorOptions& options,
                       const std::function<void(Communicator&)>& body) {
   run_rank_threads(make_inproc_group(world_size, options), body);
@@ -31,16 +46,13 @@ void run_rank_threads(std::vector<std::unique_ptr<Communicator>> ends, const std
       const ThreadLimit limit(threads_each);
       body(*communicator);
     } catch (...) {
-      std::string reason = join_text("rank ", rank, " of ", world_size, " has failed");
-      try {
-        throw;
-      } catch (const std::exception& error) {
-        reason += std::string(": ") + error.what();
-      } catch (...) {
-      }
       const std::lock_guard lock(mutex);
       if (!first) first = std::current_exception();
-      communicator->abort(reason);
+      try {
+        communicator->abort(join_text("rank ", rank, " of ", world_size, " has failed", reason_of_current_exception()));
+      } catch (...) {
+        // No memory for a text: the others learn from the end of this communicator.
+      }
     }
   };
   std::vector<std::thread> threads;
@@ -48,14 +60,20 @@ void run_rank_threads(std::vector<std::unique_ptr<Communicator>> ends, const std
     const BlockedSignals blocked;
     try {
       for (std::size_t rank = 0; rank < ends.size(); ++rank) threads.emplace_back(run_rank, rank);
-    } catch (const std::system_error& error) {
-      {
+    } catch (const std::exception& error) {
+      // The other ends belong to their threads. Whatever happens here, those must be waited for.
+      try {
+        const std::string reason = join_text("no thread for rank ", threads.size(), " of ", world_size, ": ",
+                                             error.what(), "; fewer ranks or threads may do");
+        {
+          const std::lock_guard lock(mutex);
+          first = std::make_exception_ptr(Error(reason));
+        }
+        for (std::size_t rank = threads.size(); rank < ends.size(); ++rank) ends[rank]->abort(reason);
+      } catch (const std::exception&) {
         const std::lock_guard lock(mutex);
-        first = std::current_exception();
-      }
-      // The other ends belong to their threads.
-      for (std::size_t rank = threads.size(); rank < ends.size(); ++rank) {
-        ends[rank]->abort(join_text("no thread for rank ", threads.size(), ": ", error.what()));
+        if (!first) first = std::current_exception();
+        for (std::size_t rank = threads.size(); rank < ends.size(); ++rank) ends[rank].reset();
       }
     }
   }

@@ -1,6 +1,9 @@
 #include "tools/checkpoint_store.h"
 
+#include <fmt/format.h>
+
 #include "tools/config_file.h"
+#include "tools/usage_error.h"
 
 namespace heddle::tools {
 namespace {
@@ -22,6 +25,19 @@ EpochSums sums_from_json(const Json& json) {
   return sums;
 }
 
+// A run's settings are in its description, which people can edit, and in each checkpoint.
+void check_settings(const Json& saved, const Settings& settings, const std::string& path) {
+  const Json own = settings_to_json(settings);
+  std::string differences;
+  for (const Setting& row : setting_table()) {
+    if (row.may_change || !saved.contains(row.name) || saved[row.name] == own[row.name]) continue;
+    differences += fmt::format("{}--{} {} (the checkpoint has {})", differences.empty() ? "" : ", ", row.name,
+                               own[row.name].dump(), saved[row.name].dump());
+  }
+  if (differences.empty()) return;
+  throw UsageError(fmt::format("{} was trained with other settings than run.json has: {}", path, differences));
+}
+
 }  // namespace
 
 CheckpointStore::CheckpointStore(const std::string& folder, const Settings& settings, ModelDescription description)
@@ -36,11 +52,13 @@ std::string CheckpointStore::save(Trainer& trainer, bool is_best) {
   return folder_.save(trainer.model(), &trainer.optimizer(), state, is_best);
 }
 
-void CheckpointStore::load(Trainer& trainer, const std::string& path) {
+void CheckpointStore::load(Trainer& trainer, const std::string& path, const Settings& settings) {
   const checkpoint::TrainingState saved = checkpoint::read_training_state(path);
   EpochSums sums;
   try {
-    sums = sums_from_json(Json::parse(saved.settings).at("epoch_sums"));
+    const Json extra = Json::parse(saved.settings);
+    check_settings(extra.value("settings", Json::object()), settings, path);
+    sums = sums_from_json(extra.at("epoch_sums"));
   } catch (const Json::exception& error) {
     throw IoError(path, std::string("was not written by heddle train: ") + error.what());
   }

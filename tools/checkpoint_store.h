@@ -17,8 +17,9 @@ class CheckpointStore {
 
   // Returns the path. An older file is replaced only by a whole new one. Throws: IoError.
   std::string save(Trainer& trainer, bool is_best);
-  // Fills model, optimiser, state and sums from a file. Throws: IoError.
-  static void load(Trainer& trainer, const std::string& path);
+  // Fills model, optimiser, state and sums from a file. Throws: IoError; UsageError if it was trained with other
+  // settings than `settings` in what a run keeps.
+  static void load(Trainer& trainer, const std::string& path, const Settings& settings);
   // Path of the newest whole checkpoint, empty if there is none. Newer ones that cannot be used are added to `broken`,
   // with the reason. Throws: IoError if none can be read.
   std::string find_newest(std::vector<std::string>& broken) const;

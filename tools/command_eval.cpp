@@ -82,7 +82,7 @@ Json to_json(const SavedModel& saved, const datasets::ImageDatasetPair& data, co
           {"model", saved.description.model},
           {"data", data_to_json(data)},
           {"samples", result.metrics.samples()},
-          {"loss", number_or_null(result.metrics.loss())},
+          {"loss", result.metrics.loss()},
           {"accuracy", result.metrics.accuracy()},
           {"classes", classes},
           {"confusion", matrix}};
@@ -140,6 +140,10 @@ int run_eval(CommandContext& context) {
   const data::ResidentDataset images(part.images, part.labels, part.height, part.width, part.channels,
                                      saved.description.num_classes, runtime.device);
   const Evaluation result = evaluate(*saved.module, images, saved.description.loader_options());
+  if (!std::isfinite(result.metrics.loss())) {
+    throw Error(fmt::format("{}: the loss on the {} images is NaN or infinite: the weights are broken, or too large",
+                            saved.path, part_name));
+  }
   if (arguments.is_on("json")) {
     context.out.line(to_json(saved, data, result).dump(2, ' ', false, Json::error_handler_t::replace));
     return exit_code::kDone;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "engine/ops/ops.h"
@@ -96,6 +97,7 @@ ImageInput read_all_images(const ParsedArguments& arguments, const ModelDescript
   ImageInput all;
   for (const std::string& path : arguments.positionals) {
     ImageInput input = read_images(path, options);
+    if (input.images.empty()) throw IoError(path, "holds no images");
     std::move(input.images.begin(), input.images.end(), std::back_inserter(all.images));
     std::move(input.notices.begin(), input.notices.end(), std::back_inserter(all.notices));
   }
@@ -131,6 +133,11 @@ int run_predict(CommandContext& context) {
     for (std::size_t i = 0; i < n; ++i) {
       const std::string& name = input.images[begin + i].name;
       const float* const row = probabilities.data() + i * classes;
+      if (!std::all_of(row, row + classes, [](float p) { return std::isfinite(p); })) {
+        throw Error(
+            fmt::format("{}: the model's outputs for {} are NaN or infinite: its weights are broken, or too large",
+                        saved.path, name));
+      }
       if (arguments.is_on("json")) {
         rows.push_back(json_row(name, saved.description, row));
       } else {

@@ -23,7 +23,9 @@ std::string help() {
   for (const Command& command : command_list()) text += fmt::format("  {:<9} {}\n", command.name, command.summary);
   return text +
          "\nheddle COMMAND --help explains a command and shows an example.\n"
-         "Exit codes: 0 done, 1 failed, 2 wrong usage, 129, 130 or 143 interrupted and saved.\n\n"
+         "Exit codes: 0 done, 1 failed, 2 wrong usage, 129, 130 or 143 interrupted: what a training had is "
+         "saved,\nunless it "
+         "had not begun or a second signal came.\n\n"
          "Example:\n  heddle train --model lenet --preset best\n";
 }
 

@@ -159,6 +159,10 @@ void RunFolder::append_metrics(const Json& line) {
                 n < 0 ? errno_text(errno) : "only a part of a line could be written; is the disk full?");
 }
 
+bool RunFolder::has_metrics() const {
+  return exists(file(kMetrics)) && !read_file(file(kMetrics), kMaxMetricsNbytes).empty();
+}
+
 void RunFolder::drop_metrics_after(std::int64_t epoch) {
   const std::string text = read_file(file(kMetrics), kMaxMetricsNbytes);
   std::string kept;

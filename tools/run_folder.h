@@ -32,6 +32,8 @@ class RunFolder {
   Json read_description() const;
   void write_description(const Json& description);
 
+  // Whether an epoch was recorded.
+  bool has_metrics() const;
   // Adds one line to metrics.jsonl; it is in the file when the call returns. Throws: IoError.
   void append_metrics(const Json& line);
   // Keeps only whole lines whose "epoch" is at most `epoch`: what a stopped run wrote after its last checkpoint is

@@ -170,9 +170,13 @@ void load_checkpoint(const TrainingJob& job, Trainer& trainer, const std::option
     for (const std::string& file : broken) {
       job.err.line("heddle: warning: an older checkpoint is used, since this one is broken: " + file);
     }
+    if (path.empty() && reporter->folder.has_metrics()) {
+      job.err.line(
+          "heddle: warning: the run has no checkpoint, so it starts anew, and what metrics.jsonl has of it goes");
+    }
   }
   if (communicator != nullptr) path = comm::broadcast_text(*communicator, path, 0, job.runtime.device, "checkpoint");
-  if (!path.empty()) CheckpointStore::load(trainer, path);
+  if (!path.empty()) CheckpointStore::load(trainer, path, job.options.settings);
 }
 
 // Stops the run if the ranks do not train what one rank would.

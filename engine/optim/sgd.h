@@ -19,8 +19,8 @@ class Sgd final : public Optimizer {
 
   // One group of all parameters. The buffer must outlive the optimiser. Throws: InvalidArgument.
   Sgd(nn::ParameterBuffer& parameters, double learning_rate, const SgdParams& params = {});
-  // Groups come from a named vector or array: there is no overload for braces, since g++ 12 would take {.momentum = 0.9}
-  // for one as well.
+  // Groups come from a named vector or array: there is no overload for braces, since g++ 12 would take
+  // {.momentum = 0.9} for one as well.
   Sgd(nn::ParameterBuffer& parameters, double learning_rate, std::span<const Group> groups);
 
   const char* name() const noexcept override { return "sgd"; }

@@ -78,6 +78,9 @@ class ConfigureTest(ConfigureCase):
             version = ".".join(re.findall(r"#define GLOO_VERSION_\w+ (\d+)", f.read()))
         self.expect_summary(["-Dgloo=enabled"], f"Gloo : {version} (/", "ranks in processes: yes, by Gloo")
 
+    def test_the_sources_are_no_place_to_install(self):
+        self.expect_error([f"--prefix={os.path.realpath(self.source)}"], "--prefix is the folder of the sources")
+
     def test_a_missing_required_library_is_an_error_with_its_package(self):
         self.hide("nlohmann_json")
         self.expect_error([], "nlohmann-json", "nlohmann-json3-dev")

@@ -4,8 +4,12 @@
 #include "tests/support/png_bytes.h"
 #include "tests/tools/program.h"
 
+#include <limits>
+
 #include "datasets/image_file.h"
 #include "datasets/synthetic.h"
+#include "engine/checkpoint/state_dict.h"
+#include "models/model_list.h"
 
 namespace heddle::test {
 namespace {
@@ -91,6 +95,34 @@ TEST_CASE("eval refuses what it cannot use") {
   CHECK(contains(result.err, broken));
 }
 
+TEST_CASE("weights that give no number are an error of eval and predict, and no result") {
+  const TrainedRun& run = trained_run();
+  const std::string weights = run.folder / "weights.safetensors";
+  const std::shared_ptr<nn::Module> model = models::make_model("lenet", {});
+  for (const float value : {std::numeric_limits<float>::quiet_NaN(), 3e38f}) {
+    Philox random(1);
+    model->reset_parameters(random);
+    Tensor first = model->named_parameters().front().variable.mutable_data();
+    for (int i = 0; i < 20; ++i) first.mutable_host_data<float>()[i] = value;
+    checkpoint::save_weights(weights, *model);
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"eval", "--data-dir", run.folder.path(), "--dataset", "idx"},
+          std::vector<std::string>{"predict", run.folder / "t10k-images-idx3-ubyte"}}) {
+      for (const bool json : {false, true}) {
+        std::vector<std::string> all = arguments;
+        all.insert(all.end(), {"--model", "lenet", "--checkpoint", weights});
+        if (json) all.emplace_back("--json");
+        const ProcessResult result = heddle(all);
+        INFO(arguments[0] << " " << value << result.out << result.err);
+        CHECK(result.exit_code == 1);
+        CHECK(result.out.empty());
+        CHECK(contains(result.err, weights + ": the "));
+        CHECK(contains(result.err, "NaN or infinite"));
+      }
+    }
+  }
+}
+
 TEST_CASE("eval and predict say when they use an older checkpoint than the newest") {
   const TempFolder folder;
   write_small_dataset(folder.path(), 100, 50);
@@ -157,6 +189,8 @@ TEST_CASE("predict refuses files that hold no images, and ranges outside") {
   refused({run.folder / "t10k-images-idx3-ubyte", "--range", "-1"}, 2, "--range");
   refused({run.folder / "missing.png"}, 1, "missing.png");
   refused({run.path + "/run.json"}, 1, "run.json: is neither a PNG image nor an IDX file: it begins with 7b");
+  put_file(run.folder / "none-idx3-ubyte", std::string("\0\0\x08\x03\0\0\0\0\0\0\0\x1c\0\0\0\x1c", 16));
+  refused({run.folder / "none-idx3-ubyte"}, 1, "none-idx3-ubyte: holds no");
   put_file(run.folder / "empty.png", "");
   refused({run.folder / "empty.png"}, 1, "empty.png: is empty; expected a PNG image or an IDX file");
 }

@@ -57,8 +57,8 @@ TEST_CASE("an evaluation pass is one launch a batch, and waits and copies only f
   CHECK(used.graph_launches == 3);
   CHECK(used.allocations + used.frees == 0);
   REQUIRE(before_batch.size() == 3);
-  // The place in the data (of the loader that counts and of the one that loads), both results, the row and the places in
-  // them start anew.
+  // The place in the data (of the loader that counts and of the one that loads), both results, the row and the places
+  // in them start anew.
   CHECK(before_batch.front().kernels == 6);
   const cudasim::Counters& last = before_batch.back();
   CHECK(last.graph_launches == 2);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
@@ -173,6 +174,40 @@ TEST_CASE("a run whose description or metrics are not what they should be is ref
   const ProcessResult result = resume();
   CHECK(result.exit_code == 1);
   CHECK(contains(result.err, metrics + ": is a pipe, expected a file"));
+}
+
+TEST_CASE("a description whose settings are not those of the checkpoint is refused, naming both") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 97, 20);
+  const std::string run = folder / "run";
+  REQUIRE(heddle(small_training(folder.path(), run, {"--epochs", "1"})).exit_code == 0);
+  const tools::Json good = json_file(run + "/run.json");
+  for (const auto& [name, value] : {std::pair<std::string, tools::Json>{"lr", 0.5}, {"seed", 9}, {"batch-size", 7}}) {
+    tools::Json changed = good;
+    const std::string before = changed["settings"][name].dump();
+    changed["settings"][name] = value;
+    put_file(run + "/run.json", changed.dump());
+    const ProcessResult result = heddle({"train", "--resume", run, "--epochs", "2"});
+    INFO(result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.err, "was trained with other settings than run.json has: --" + name + " " + value.dump() +
+                                   " (the checkpoint has " + before + ")"));
+    CHECK(json_file(run + "/run.json") == changed);
+  }
+  put_file(run + "/run.json", good.dump());
+  CHECK(heddle({"train", "--resume", run, "--epochs", "2"}).exit_code == 0);
+}
+
+TEST_CASE("a run that has lost its checkpoints says that it starts anew") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 97, 20);
+  const std::string run = folder / "run";
+  REQUIRE(heddle(small_training(folder.path(), run, {"--epochs", "1"})).exit_code == 0);
+  std::filesystem::remove_all(run + "/checkpoints");
+  const ProcessResult result = heddle({"train", "--resume", run, "--epochs", "2"});
+  CHECK(result.exit_code == 0);
+  CHECK(contains(result.err, "warning: the run has no checkpoint, so it starts anew"));
+  CHECK(metrics_of(run).size() == 2);
 }
 
 TEST_CASE("two processes cannot write one run") {

@@ -46,6 +46,7 @@ Comparison compare_times(const Json& baseline, const std::function<NamedSeconds(
       comparison.notes.push_back(fmt::format("the baseline was made with another {}: {}", name, then[name].dump()));
     }
   }
+  comparison.measured = static_cast<int>(now.size());
   for (const auto& [name, seconds] : now) {
     const auto found = before.find(name);
     if (found == before.end()) {
@@ -66,7 +67,9 @@ bool report_comparison(const Comparison& comparison, const char* what, const std
   for (const std::string& line : comparison.regressions) out.line("slower   " + line);
   out.line(fmt::format("baseline {} {} compared with {}, {} slower by more than {:g}%", comparison.compared, what, path,
                        comparison.regressions.size(), max_regression * 100));
-  return comparison.regressions.empty();
+  // A gate that compares nothing would pass whatever happens.
+  if (comparison.compared == 0 && comparison.measured > 0) out.line("slower   nothing of this run is in the baseline");
+  return comparison.regressions.empty() && (comparison.compared > 0 || comparison.measured == 0);
 }
 
 Comparison compare_with_baseline(const Json& baseline, const Json& machine, const std::vector<OpResult>& results,

@@ -13,6 +13,7 @@
 namespace heddle::tools::bench {
 
 struct Comparison {
+  int measured = 0;                      // what this run has
   int compared = 0;                      // what both reports have
   std::vector<std::string> regressions;  // one line each
   std::vector<std::string> notes;        // what could not be compared, and other machines
