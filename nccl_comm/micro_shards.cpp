@@ -54,7 +54,7 @@ MicroShard::MicroShard(int number, std::shared_ptr<nn::Module> replica, nn::Para
 
 MicroShards::MicroShards(nn::Module& model, nn::ParameterBuffer& parameters, const std::int64_t* counter,
                          const ModelFactory& make_replica, Communicator* communicator)
-    : model_(model), parameters_(parameters), communicator_(communicator) {
+    : parameters_(parameters), communicator_(communicator) {
   if (const std::vector<nn::NamedVariable> buffers = model.named_buffers(); !buffers.empty()) {
     throw NotSupported(join_text("micro-shards: the model has the buffer '", buffers.front().name,
                                  "', and running statistics of micro-shards are not offered by this version"));

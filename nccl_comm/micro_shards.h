@@ -97,7 +97,6 @@ class MicroShards {
   void follow_model();
   std::vector<TreeTerm> terms_below(const Subtree& node) const;
 
-  nn::Module& model_;
   nn::ParameterBuffer& parameters_;
   Communicator* communicator_;
   ShardRange range_;
