@@ -7,7 +7,6 @@
 #include "engine/autograd/backward.h"
 #include "engine/core/parallel.h"
 #include "engine/data/data_loader.h"
-#include "engine/nn/dropout.h"
 #include "engine/nn/linear.h"
 #include "engine/ops/ops.h"
 #include "engine/optim/adam.h"
@@ -15,6 +14,7 @@
 #include "nccl_comm/parity_gate.h"
 #include "tests/nccl_comm/groups.h"
 #include "tests/nccl_comm/rank_results.h"
+#include "tests/nccl_comm/small_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/devices.h"
 #include "tests/support/instrumented.h"
@@ -27,28 +27,10 @@ using comm::MicroShard;
 namespace {
 
 constexpr comm::CommunicatorOptions kPatient{.timeout = std::chrono::seconds(60)};
-constexpr std::int64_t kSide = 6, kPixels = kSide * kSide, kHidden = 33, kClasses = 10;
-
-struct SmallModel : nn::Module {
-  explicit SmallModel(double p) {
-    hidden = register_module("hidden", std::make_shared<nn::Linear>(kPixels, kHidden));
-    drop = register_module("drop", std::make_shared<nn::Dropout>(p));
-    out = register_module("out", std::make_shared<nn::Linear>(kHidden, kClasses));
-  }
-  using nn::Module::forward;
-  Variable forward(const Variable& x) override {
-    const Variable h = ops::relu(hidden->forward(ops::reshape(x, {x.dim(0), kPixels})));
-    return out->forward(drop->forward(h));
-  }
-  std::string description() const override { return "SmallModel"; }
-
-  std::shared_ptr<nn::Linear> hidden, out;
-  std::shared_ptr<nn::Dropout> drop;
-};
-
-struct ModelWithBuffer final : SmallModel {
-  ModelWithBuffer() : SmallModel(0) { register_buffer("average", Tensor::zeros({3})); }
-};
+using testing::SmallModel;
+using testing::SmallModelWithBuffer;
+constexpr std::int64_t kSide = 6, kPixels = kSide * kSide, kClasses = 10;
+constexpr testing::SmallModelSizes kSizes{.pixels = kPixels, .hidden = 33, .classes = kClasses};
 
 data::ResidentDataset make_images(std::int64_t count, Device device) {
   Philox random(3);
@@ -70,7 +52,7 @@ class Training {
  public:
   Training(const Recipe& recipe, const data::ResidentDataset& dataset, Communicator* communicator, bool in_shards)
       : communicator_(communicator),
-        model_(std::make_shared<SmallModel>(recipe.dropout)),
+        model_(std::make_shared<SmallModel>(kSizes, recipe.dropout)),
         loader_(dataset, {.batch_size = recipe.batch_size,
                           .seed = 7,
                           .random_flip = true,
@@ -88,7 +70,7 @@ class Training {
     random_.emplace(*model_, adam_->state().address_of(step_slot::kRandom));
     if (communicator != nullptr) parallel_.emplace(*model_, *buffer_, *communicator);
     if (!in_shards) return;
-    const auto make_replica = [&] { return std::make_shared<SmallModel>(recipe.dropout); };
+    const auto make_replica = [&] { return std::make_shared<SmallModel>(kSizes, recipe.dropout); };
     shards_.emplace(*model_, *buffer_, adam_->state().address_of(step_slot::kRandom), make_replica, communicator);
     for (int i = 0; i < shards_->range().size(); ++i) {
       loaders_.emplace_back(loader_, shards_->shard(i).index, comm::kMicroShards);
@@ -285,11 +267,11 @@ TEST_CASE("a model with running statistics is refused, and so is a replica of an
     const std::int64_t counter = 0;
     comm::MicroShards(model, buffer, &counter, make_replica);
   };
-  ModelWithBuffer with_buffer;
-  CHECK_THROWS_AS(make(with_buffer, [] { return std::make_shared<ModelWithBuffer>(); }), NotSupported);
-  CHECK_THROWS_WITH(make(with_buffer, [] { return std::make_shared<ModelWithBuffer>(); }),
+  SmallModelWithBuffer with_buffer(kSizes, 0);
+  CHECK_THROWS_AS(make(with_buffer, [] { return std::make_shared<SmallModelWithBuffer>(kSizes, 0); }), NotSupported);
+  CHECK_THROWS_WITH(make(with_buffer, [] { return std::make_shared<SmallModelWithBuffer>(kSizes, 0); }),
                     Catch::Contains("the buffer 'average'"));
-  SmallModel model(0.5);
+  SmallModel model(kSizes, 0.5);
   CHECK_THROWS_WITH(make(model, [] { return std::make_shared<nn::Linear>(3, 4); }),
                     Catch::Contains("has 0 parts, the model's has 3"));
   CHECK_THROWS_WITH(make(model, [] { return nullptr; }), Catch::Contains("no new model"));
@@ -298,12 +280,12 @@ TEST_CASE("a model with running statistics is refused, and so is a replica of an
 }
 
 TEST_CASE("what fails in a micro-shard is thrown by compute(), and the next step is possible") {
-  SmallModel model(0);
+  SmallModel model(kSizes, 0);
   Philox random(1);
   model.reset_parameters(random);
   nn::ParameterBuffer buffer(model);
   const std::int64_t counter = 0;
-  comm::MicroShards shards(model, buffer, &counter, [] { return std::make_shared<SmallModel>(0); });
+  comm::MicroShards shards(model, buffer, &counter, [] { return std::make_shared<SmallModel>(kSizes, 0); });
   const Threads threads(3);
   CHECK_THROWS_WITH(shards.compute([](MicroShard& shard) {
     if (shard.index >= 4) throw Error(join_text("micro-shard ", shard.index));

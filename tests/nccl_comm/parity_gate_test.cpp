@@ -8,14 +8,13 @@
 #include <set>
 
 #include "engine/autograd/backward.h"
-#include "engine/nn/dropout.h"
-#include "engine/nn/linear.h"
 #include "engine/nn/random_streams.h"
 #include "engine/ops/ops.h"
 #include "engine/optim/adam.h"
 #include "engine/optim/sgd.h"
 #include "nccl_comm/data_parallel.h"
 #include "tests/nccl_comm/rank_results.h"
+#include "tests/nccl_comm/small_model.h"
 #include "tests/support/catch.h"
 #include "tests/support/contains.h"
 #include "tests/support/devices.h"
@@ -32,26 +31,11 @@ using testing::comm_errors;
 using testing::PlantedCalls;
 
 constexpr comm::CommunicatorOptions kPatient{.timeout = std::chrono::seconds(60)};
-constexpr std::int64_t kPixels = 16, kHidden = 8, kClasses = 10;
+constexpr std::int64_t kPixels = 16, kClasses = 10;
 
-// A model with dropout, and with a buffer that training does not use.
-struct SmallModel : nn::Module {
-  SmallModel() {
-    hidden = register_module("hidden", std::make_shared<nn::Linear>(kPixels, kHidden));
-    drop = register_module("drop", std::make_shared<nn::Dropout>(0.25));
-    out = register_module("out", std::make_shared<nn::Linear>(kHidden, kClasses));
-    average = register_buffer("average", Tensor::zeros({3}));
-  }
-  using nn::Module::forward;
-  Variable forward(const Variable& x) override {
-    const Variable h = ops::relu(hidden->forward(ops::reshape(x, {x.dim(0), kPixels})));
-    return out->forward(drop->forward(h));
-  }
-  std::string description() const override { return "SmallModel"; }
-
-  std::shared_ptr<nn::Linear> hidden, out;
-  std::shared_ptr<nn::Dropout> drop;
-  Variable average;
+// With a buffer that training does not use.
+struct SmallModel : testing::SmallModelWithBuffer {
+  SmallModel() : SmallModelWithBuffer({.pixels = kPixels, .hidden = 8, .classes = kClasses}, 0.25) {}
 };
 
 data::ResidentDataset make_images(std::int64_t count, Device device) {

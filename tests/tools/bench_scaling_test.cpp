@@ -203,19 +203,10 @@ TEST_CASE("ranks with shares of different size begin their epochs together") {
 TEST_CASE("processes of a launcher measure themselves against one of them") {
   if (!comm::why_no_gloo().empty()) return;
   const TempFolder folder;
-  std::vector<std::unique_ptr<test::Process>> processes;
-  for (int rank = 0; rank < 2; ++rank) {
-    test::ProcessOptions options;
-    options.arguments = {"bench",        "scaling",
-                         "--batch-size", "16",
-                         "--steps",      "2",
-                         "--rounds",     "1",
-                         "--json",       folder / "report",
-                         "--store",      "file:" + (folder / "meet")};
-    options.environment = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}};
-    processes.push_back(std::make_unique<test::Process>(test::heddle_path(), options));
-  }
-  const test::ProcessResult first = processes[0]->wait(), second = processes[1]->wait();
+  const std::vector<test::ProcessResult> ranks = test::heddle_as_two_ranks(
+      {"bench", "scaling", "--batch-size", "16", "--steps", "2", "--rounds", "1", "--json", folder / "report"},
+      folder.path());
+  const test::ProcessResult &first = ranks[0], &second = ranks[1];
   INFO(first.out << first.err << second.err);
   CHECK(first.exit_code == 0);
   CHECK(second.exit_code == 0);

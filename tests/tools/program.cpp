@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <sstream>
 
 #include "datasets/synthetic.h"
@@ -14,6 +15,20 @@ std::string heddle_path() { return HEDDLE_PROGRAM; }
 ProcessResult heddle(std::vector<std::string> arguments, ProcessOptions options) {
   options.arguments = std::move(arguments);
   return run_process(heddle_path(), std::move(options));
+}
+
+std::vector<ProcessResult> heddle_as_two_ranks(std::vector<std::string> arguments, const std::string& folder) {
+  arguments.insert(arguments.end(), {"--store", "file:" + folder + "/meet"});
+  std::vector<std::unique_ptr<Process>> processes;
+  for (const char* const rank : {"0", "1"}) {
+    ProcessOptions options;
+    options.arguments = arguments;
+    options.environment = {{"RANK", rank}, {"WORLD_SIZE", "2"}};
+    processes.push_back(std::make_unique<Process>(heddle_path(), options));
+  }
+  std::vector<ProcessResult> results;
+  for (const auto& process : processes) results.push_back(process->wait());
+  return results;
 }
 
 void write_small_dataset(const std::string& folder, std::int64_t n_train, std::int64_t n_test) {

@@ -22,6 +22,8 @@ void write_small_dataset(const std::string& folder, std::int64_t n_train = 600, 
 std::vector<std::string> small_training(const std::string& data, const std::string& out,
                                         std::vector<std::string> more = {});
 
+// Runs the program as two processes that are ranks 0 and 1 and meet in the folder. Their results in this order.
+std::vector<ProcessResult> heddle_as_two_ranks(std::vector<std::string> arguments, const std::string& folder);
 // The lines of metrics.jsonl without the two that depend on the clock.
 std::vector<std::string> metrics_of(const std::string& run);
 // CRC-32 of the weights at the end of a run.
