@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "datasets/resize.h"
+
 namespace heddle::datasets {
 
 struct Image {
@@ -31,8 +33,10 @@ Image parse_png(std::span<const std::uint8_t> bytes, const std::string& name, co
 // One channel, from RGB by the luma weights of ITU-R BT.601 (0.299, 0.587, 0.114). Alpha is laid over black.
 Image to_grey(const Image& image);
 
-// Resizes: averages the covered area where the image shrinks, interpolates linearly where it grows; each axis by
-// itself. Throws: InvalidArgument unless both sizes are positive and the image is not empty.
-Image resize(const Image& image, std::int64_t height, std::int64_t width);
+// Three channels: grey three times. Alpha is laid over black.
+Image to_rgb(const Image& image);
+
+// As Resizer does. Throws: InvalidArgument unless both sizes are positive and the image is not empty.
+Image resize(const Image& image, std::int64_t height, std::int64_t width, Shrink shrink = Shrink::area);
 
 }  // namespace heddle::datasets

@@ -22,9 +22,12 @@ struct ModelInfo {
   const char* name;
   const char* summary;  // one line for --help
   std::shared_ptr<nn::Module> (*make)(const ModelOptions& options);
+  std::int64_t in_channels = 0;  // the only number of channels it takes; 0: any
 };
 
 const std::vector<ModelInfo>& model_list();
+// The row of that name. Throws: InvalidArgument with the nearest known name.
+const ModelInfo& find_model(std::string_view name);
 // Parameters are not drawn yet: call reset_parameters(). Throws: InvalidArgument with the nearest known name, or when
 // the image size does not fit the model.
 std::shared_ptr<nn::Module> make_model(std::string_view name, const ModelOptions& options);

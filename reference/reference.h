@@ -63,6 +63,24 @@ Array adaptive_max_pool2d_backward(const Array& dy, const Array& x);
 Array adaptive_avg_pool2d_forward(const Array& x, std::int64_t out_h, std::int64_t out_w);
 Array adaptive_avg_pool2d_backward(const Array& dy, const Shape& x_shape);
 
+// ---- batch_norm.cpp -----------------------------------------------------------------------------------------------
+struct BatchNormSettings {
+  bool relu = false;
+  bool batch_statistics = true;  // false: the running statistics normalise, and stay
+  double eps = 1e-5, momentum = 0.1;
+};
+struct BatchNorm {
+  Array y, mean, inv_std, running_mean, running_var;
+};
+// addend, and with batch statistics the running ones, may be undefined.
+BatchNorm batch_norm_forward(const Array& x, const Array& scale, const Array& shift, const Array& addend,
+                             const BatchNormSettings& settings, const Array& running_mean, const Array& running_var);
+struct BatchNormGradients {
+  Array dx, dscale, dshift, daddend;
+};
+BatchNormGradients batch_norm_backward(const Array& x, const Array& dy, const Array& scale, const BatchNorm& forward,
+                                       const BatchNormSettings& settings, const Array& x_relu_mask);
+
 // ---- softmax.cpp --------------------------------------------------------------------------------------------------
 Array softmax_forward(const Array& x, bool log);
 Array softmax_backward(const Array& y, const Array& dy, bool log);

@@ -135,7 +135,8 @@ int run_eval(CommandContext& context) {
   }
   const Settings settings = data_settings(arguments, saved.description);
   datasets::ImageDatasetPair data = load_data(settings);
-  const datasets::ImageDataset& part = part_name == "test" ? data.test : data.train;
+  datasets::ImageDataset& part = part_name == "test" ? data.test : data.train;
+  fit_images(part, saved.description);
   check_fits(saved.description, part);
   const data::ResidentDataset images(part.images, part.labels, part.height, part.width, part.channels,
                                      saved.description.num_classes, runtime.device);

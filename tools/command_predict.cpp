@@ -91,7 +91,11 @@ Json json_row(const std::string& name, const ModelDescription& d, const float* p
 }
 
 ImageInput read_all_images(const ParsedArguments& arguments, const ModelDescription& d) {
-  ImageInputOptions options{.height = d.height, .width = d.width, .channels = d.channels};
+  ImageInputOptions options{.height = d.height,
+                            .width = d.width,
+                            .channels = d.channels,
+                            .source_height = d.source_height,
+                            .source_width = d.source_width};
   options.invert = parse_invert(arguments.get("invert"));
   if (arguments.has("range")) options.range = parse_range(arguments.get("range"));
   ImageInput all;

@@ -42,7 +42,7 @@ int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communic
   if (reports) print_data(data, options.settings, context.out, context.err);
   const Json data_description = data_to_json(data);
   if (processes != nullptr) compare_with_others(*processes, options, data_description);
-  const ModelDescription description = describe_model(options.settings, data.train);
+  const ModelDescription description = prepare_data(options.settings, data);
   const data::ResidentDataset train_set = make_resident(data.train, runtime.device);
   const data::ResidentDataset test_set = make_resident(data.test, runtime.device);
   const auto ranks = static_cast<int>(options.settings.ranks);

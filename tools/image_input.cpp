@@ -53,16 +53,20 @@ datasets::Image fit(const std::string& name, datasets::Image image, const ImageI
                     std::string& changes) {
   const auto note = [&changes](const std::string& text) { changes += (changes.empty() ? "" : ", ") + text; };
   if (image.channels != options.channels) {
-    if (options.channels != 1) {
+    if (options.channels != 1 && options.channels != 3) {
       throw UsageError(
           fmt::format("{}: the image has {} channels, the model expects {}", name, image.channels, options.channels));
     }
-    note(fmt::format("made grey from {} channels", image.channels));
-    image = datasets::to_grey(image);
+    const bool grey = options.channels == 1;
+    note(fmt::format("made {} from {} channel{}", grey ? "grey" : "RGB", image.channels,
+                     image.channels == 1 ? "" : "s"));
+    image = grey ? datasets::to_grey(image) : datasets::to_rgb(image);
   }
   if (image.height != options.height || image.width != options.width) {
     note(fmt::format("resized from {}x{} to {}x{}", image.height, image.width, options.height, options.width));
-    image = datasets::resize(image, options.height, options.width);
+    const bool as_trained = image.height == options.source_height && image.width == options.source_width;
+    image = datasets::resize(image, options.height, options.width,
+                             as_trained ? datasets::Shrink::linear : datasets::Shrink::area);
   }
   const bool bright = border_mean(image) > kBrightBorder;
   if (options.invert == Invert::on || (options.invert == Invert::automatic && bright)) {

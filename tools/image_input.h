@@ -23,6 +23,9 @@ struct ImageInputOptions {
   std::int64_t height = 28;
   std::int64_t width = 28;
   std::int64_t channels = 1;
+  // Images of this size are resized as those of the training were. 0: there is no such size.
+  std::int64_t source_height = 0;
+  std::int64_t source_width = 0;
   Invert invert = Invert::automatic;
   std::optional<ImageRange> range;
 };
@@ -40,9 +43,9 @@ struct ImageInput {
 // "5" or "5:8" (5, 6, 7). Throws: UsageError.
 ImageRange parse_range(std::string_view text);
 
-// All images of a file, which is PNG or IDX by its content. Pictures are made grey, resized, and inverted (a bright
-// border means a bright background, but the models know a dark one) as needed. Without a range an IDX file gives its
-// first ten. Throws: IoError; UsageError if the range is not in the file; NotSupported without libpng.
+// All images of a file, which is PNG or IDX by its content. Pictures are made grey (or coloured), resized, and inverted
+// (a bright border means a bright background, but the models know a dark one) as needed. Without a range an IDX file
+// gives its first ten. Throws: IoError; UsageError if the range is not in the file; NotSupported without libpng.
 ImageInput read_images(const std::string& path, const ImageInputOptions& options);
 
 }  // namespace heddle::tools

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "datasets/resize.h"
 #include "engine/core/error.h"
 #include "models/model_list.h"
+#include "tools/usage_error.h"
 
 namespace heddle::tools {
 namespace {
@@ -65,6 +67,37 @@ ModelDescription describe_model(const Settings& settings, const datasets::ImageD
   return description;
 }
 
+void fit_images(datasets::ImageDataset& part, const ModelDescription& d) {
+  if (part.height != d.source_height || part.width != d.source_width || part.channels != d.source_channels) return;
+  datasets::resize_images(part, d.height, d.width);
+  datasets::repeat_channels(part, d.channels);
+}
+
+ModelDescription prepare_data(const Settings& settings, datasets::ImageDatasetPair& data) {
+  const std::int64_t wanted = models::find_model(settings.model).in_channels;
+  ModelDescription change{.channels = wanted == 0 ? data.train.channels : wanted,
+                          .height = settings.image_size == 0 ? data.train.height : settings.image_size,
+                          .width = settings.image_size == 0 ? data.train.width : settings.image_size,
+                          .source_channels = data.train.channels,
+                          .source_height = data.train.height,
+                          .source_width = data.train.width};
+  if (change.channels != change.source_channels && change.source_channels != 1) {
+    throw UsageError(join_text("model ", settings.model, " takes images of ", change.channels, " channels, those of ",
+                               settings.dataset, " have ", change.source_channels));
+  }
+  fit_images(data.train, change);
+  fit_images(data.test, change);
+  ModelDescription description = describe_model(settings, data.train);
+  const bool changed = change.channels != change.source_channels || change.height != change.source_height ||
+                       change.width != change.source_width;
+  if (changed) {
+    description.source_channels = change.source_channels;
+    description.source_height = change.source_height;
+    description.source_width = change.source_width;
+  }
+  return description;
+}
+
 std::shared_ptr<nn::Module> make_model(const ModelDescription& description) {
   return models::make_model(description.model, {.in_channels = description.channels,
                                                 .height = description.height,
@@ -73,10 +106,14 @@ std::shared_ptr<nn::Module> make_model(const ModelDescription& description) {
 }
 
 Json to_json(const ModelDescription& d) {
-  return {{"model", d.model},     {"channels", d.channels},       {"height", d.height},
-          {"width", d.width},     {"num_classes", d.num_classes}, {"class_names", d.class_names},
-          {"dataset", d.dataset}, {"data_dir", d.data_dir},       {"mean", d.mean},
-          {"stddev", d.stddev}};
+  Json json = {{"model", d.model},     {"channels", d.channels},       {"height", d.height},
+               {"width", d.width},     {"num_classes", d.num_classes}, {"class_names", d.class_names},
+               {"dataset", d.dataset}, {"data_dir", d.data_dir},       {"mean", d.mean},
+               {"stddev", d.stddev}};
+  if (d.source_channels != 0) {
+    json["source"] = {{"channels", d.source_channels}, {"height", d.source_height}, {"width", d.source_width}};
+  }
+  return json;
 }
 
 ModelDescription model_description_from_json(const Json& json) {
@@ -92,6 +129,11 @@ ModelDescription model_description_from_json(const Json& json) {
     json.at("data_dir").get_to(d.data_dir);
     json.at("mean").get_to(d.mean);
     json.at("stddev").get_to(d.stddev);
+    if (json.contains("source")) {
+      json["source"].at("channels").get_to(d.source_channels);
+      json["source"].at("height").get_to(d.source_height);
+      json["source"].at("width").get_to(d.source_width);
+    }
   } catch (const Json::exception& error) {
     throw InvalidArgument(std::string("the description of the model is broken: ") + error.what());
   }

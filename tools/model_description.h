@@ -20,6 +20,11 @@ struct ModelDescription {
   std::int64_t channels = 1;
   std::int64_t height = 28;
   std::int64_t width = 28;
+  // What the data set's images are before fit_images(): another size with --image-size, or one channel for a model of
+  // three. All 0 if they are as the model takes them.
+  std::int64_t source_channels = 0;
+  std::int64_t source_height = 0;
+  std::int64_t source_width = 0;
   std::int64_t num_classes = 10;
   std::vector<std::string> class_names;  // num_classes, or none
   std::string dataset;                   // name of the setting
@@ -36,6 +41,11 @@ struct ModelDescription {
 
 // As the settings and the training images say. Throws: NotSupported for more channels than the loader takes.
 ModelDescription describe_model(const Settings& settings, const datasets::ImageDataset& train);
+// Brings both parts to the size that --image-size asks for, and to the channels that the model takes, and describes the
+// model for them. Throws: as describe_model; UsageError if the images have other channels than the model takes.
+ModelDescription prepare_data(const Settings& settings, datasets::ImageDatasetPair& data);
+// The same for images of the data set that a model was trained on; those that are no such images are left alone.
+void fit_images(datasets::ImageDataset& part, const ModelDescription& description);
 // The model with parameters not drawn yet. Throws: InvalidArgument if it does not fit the images.
 std::shared_ptr<nn::Module> make_model(const ModelDescription& description);
 

@@ -38,6 +38,22 @@ Settings best_lenet_recipe() {
   return s;
 }
 
+// The usual recipe of residual networks on small images.
+Settings best_resnet_recipe() {
+  Settings s;
+  s.epochs = 20;
+  s.batch_size = 128;
+  s.optimizer = "sgd";
+  s.lr = 0.05;
+  s.momentum = 0.9;
+  s.nesterov = true;
+  s.weight_decay = 5e-4;
+  s.schedule = "cosine";
+  s.augment = "crop-flip";
+  s.normalize = "data";
+  return s;
+}
+
 struct PresetRow {
   const char* name;
   std::vector<std::string> models;  // empty: all
@@ -45,8 +61,10 @@ struct PresetRow {
 };
 
 const std::vector<PresetRow>& presets() {
-  static const std::vector<PresetRow> rows = {{"seed", {}, seed_recipe},
-                                              {"best", {"lenet", "lenet-d2l"}, best_lenet_recipe}};
+  static const std::vector<PresetRow> rows = {
+      {"seed", {}, seed_recipe},
+      {"best", {"lenet", "lenet-d2l"}, best_lenet_recipe},
+      {"best", {"resnet18", "resnet18-cifar", "resnet18-tv"}, best_resnet_recipe}};
   return rows;
 }
 

@@ -17,6 +17,7 @@ struct Settings {
   std::string model = "lenet";
   std::string dataset = "fashion-mnist";
   std::string data_dir;
+  std::int64_t image_size = 0;
 
   std::int64_t epochs = 10;
   std::int64_t batch_size = 256;

@@ -71,6 +71,9 @@ std::vector<Setting> make_table() {
                                 {{"folder", "images in folders are not offered by this version; use idx files"}})));
   rows.push_back(
       machine(changeable(text("data-dir", &S::data_dir, "DIR", "folder of the data files (default: search)"))));
+  rows.push_back(
+      machine(integer("image-size", &S::image_size,
+                      "resize the images to NxN once after loading, bilinearly; 0 = leave them as they are", 0, 4096)));
 
   rows.push_back(changeable(integer("epochs", &S::epochs, "epochs in all, also when resumed", 1, 1e6)));
 

@@ -119,6 +119,8 @@ bool BackwardContext::has_grad_output(int i) const { return !output_slot(i).fres
 
 bool BackwardContext::grad_output_is_masked(int i) const { return output_slot(i).masked; }
 
+bool BackwardContext::grad_output_sums_to_zero(int i) const { return output_slot(i).sums_to_zero; }
+
 bool BackwardContext::needs_grad(int input) const {
   const Edge& edge = input_edge(input);
   return edge.node != nullptr || edge.leaf != nullptr;
@@ -187,6 +189,14 @@ Tensor BackwardContext::take_relu_mask(int input) {
   Tensor mask = edge.node->relu_mask(edge.output_index);
   if (mask.defined()) slot.masked = true;
   return mask;
+}
+
+void BackwardContext::promise_sums_to_zero(int input) {
+  const Edge& edge = input_edge(input);
+  if (edge.node == nullptr) return;
+  GradSlot& slot = slot_of(edge);
+  // Other consumers' gradients do not sum to zero.
+  slot.sums_to_zero = slot.consumers == 1;
 }
 
 bool grad_enabled() noexcept { return recording; }

@@ -31,12 +31,13 @@ class SavedTensor {
 // Where the gradient of one value is collected during a backward pass.
 struct GradSlot {
   Tensor grad;
-  int pending = 0;      // contributions still to come
-  int consumers = 0;    // edges that lead here in this pass
-  bool fresh = true;    // nothing was written yet
-  bool owned = false;   // grad is ours to add to; false: shared with another slot
-  bool one = false;     // the ones that a pass starts with; grad may be undefined until somebody reads it
-  bool masked = false;  // the producer's ReLU mask is applied already
+  int pending = 0;            // contributions still to come
+  int consumers = 0;          // edges that lead here in this pass
+  bool fresh = true;          // nothing was written yet
+  bool owned = false;         // grad is ours to add to; false: shared with another slot
+  bool one = false;           // the ones that a pass starts with; grad may be undefined until somebody reads it
+  bool masked = false;        // the producer's ReLU mask is applied already
+  bool sums_to_zero = false;  // over all but the last dimension, by its only contribution's nature
 };
 
 // From a node to a value that it used.
@@ -106,6 +107,9 @@ class BackwardContext {
   bool grad_output_is_one(int i = 0) const;
   // True if the consumer applied relu_mask(i) already.
   bool grad_output_is_masked(int i = 0) const;
+  // True if the gradient of output i is known to sum to 0 over all but the last dimension but for rounding: what is
+  // added to the output along them (a bias) has the gradient 0.
+  bool grad_output_sums_to_zero(int i = 0) const;
   bool needs_grad(int input) const;
   // Memory of input's shape to write its gradient to, in the mode given. Each call must be followed by one write.
   GradTarget target(int input);
@@ -115,6 +119,9 @@ class BackwardContext {
   // A mask that this node must apply to the gradient of input that it writes with target() or give(); undefined if
   // none. Calling it is the promise to do so.
   Tensor take_relu_mask(int input);
+  // Promises that the gradient which this node writes for input sums to 0 over all but the last dimension but for
+  // rounding (a batch norm with batch statistics does not see what is added to all of x).
+  void promise_sums_to_zero(int input);
 
  private:
   // Throw InvalidArgument naming the op if it has no such output or input.

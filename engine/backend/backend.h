@@ -15,6 +15,7 @@
 #include <string>
 
 #include "../tensor/tensor.h"
+#include "batch_norm.h"
 #include "op_params.h"
 #include "step_state.h"
 
@@ -147,6 +148,20 @@ class Backend {
   virtual void adaptive_pool2d_forward(PoolKind kind, const Tensor& x, Tensor& y, Tensor& argmax) = 0;
   virtual void adaptive_pool2d_backward(PoolKind kind, const Tensor& dy, const Tensor& argmax, Tensor& dx,
                                         WriteMode mode) = 0;
+  // Batch norm; see batch_norm.h. A new tensor for the mask of a forward pass with relu whose gradient is wanted, in a
+  // form of the backend's own; undefined where the backend takes y for it, which costs no memory.
+  virtual Tensor batch_norm_mask(const BatchNormForward& operands) = 0;
+  // The whole pass: one or two kernels on a GPU. Stable for means far from 0: sums of squares of x appear nowhere.
+  virtual void batch_norm_forward(BatchNormForward& operands) = 0;
+  // For several ranks, the part before the exchange: exchange (batch_norm_exchange_numel) of x, one kernel on a GPU.
+  // Then batch_norm_forward with `exchanged` is one kernel too.
+  virtual void batch_norm_statistics(const Tensor& x, Tensor& exchange) = 0;
+  // All gradients that are wanted.
+  virtual void batch_norm_backward(BatchNormBackward& operands) = 0;
+  // For several ranks: before the exchange dscale, dshift and exchange, after it dx and daddend from the parts of all
+  // ranks; one kernel each on a GPU. Only with batch_statistics.
+  virtual void batch_norm_backward_sums(BatchNormBackward& operands, Tensor& exchange) = 0;
+  virtual void batch_norm_backward_data(BatchNormBackward& operands, const Tensor& exchanged) = 0;
   // Over the last dimension. log: log-softmax.
   virtual void softmax_forward(const Tensor& x, bool log, Tensor& y) = 0;
   virtual void softmax_backward(const Tensor& y, const Tensor& dy, bool log, Tensor& dx, WriteMode mode) = 0;

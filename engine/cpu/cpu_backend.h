@@ -54,6 +54,13 @@ class CpuBackend : public Backend {
   void adaptive_pool2d_backward(PoolKind kind, const Tensor& dy, const Tensor& argmax, Tensor& dx,
                                 WriteMode mode) override;
 
+  Tensor batch_norm_mask(const BatchNormForward& operands) override;
+  void batch_norm_forward(BatchNormForward& operands) override;
+  void batch_norm_statistics(const Tensor& x, Tensor& exchange) override;
+  void batch_norm_backward(BatchNormBackward& operands) override;
+  void batch_norm_backward_sums(BatchNormBackward& operands, Tensor& exchange) override;
+  void batch_norm_backward_data(BatchNormBackward& operands, const Tensor& exchanged) override;
+
   void softmax_forward(const Tensor& x, bool log, Tensor& y) override;
   void softmax_backward(const Tensor& y, const Tensor& dy, bool log, Tensor& dx, WriteMode mode) override;
   void cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& class_weight,

@@ -111,4 +111,37 @@ Shape adaptive_pool2d_shape(const char* op, const Tensor& x, std::int64_t out_h,
   return {x.dim(0), out_h, out_w, x.dim(3)};
 }
 
+namespace {
+
+void check_channel_vector(const char* op, const char* name, const Tensor& v, const Tensor& x) {
+  check_defined(op, name, v);
+  check_dtype(op, name, v, x.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  check_same_device(op, "x", x, name, v);
+  HEDDLE_CHECK(v.rank() == 1 && v.dim(0) == x.dim(-1), op, ": x ", x.shape(), " has ", x.dim(-1), " channels, ", name,
+               " is ", v.shape());
+}
+
+}  // namespace
+
+void check_batch_norm(const char* op, const Tensor& x, const Tensor& addend, const Tensor& scale, const Tensor& shift) {
+  check_float(op, "x", x);
+  HEDDLE_CHECK(x.rank() >= 2 && x.dim(-1) >= 1, op, ": x ", x.shape(),
+               " has no channels, it needs at least 2 dimensions, the last of at least 1");
+  check_channel_vector(op, "scale", scale, x);
+  check_channel_vector(op, "shift", shift, x);
+  if (!addend.defined()) return;
+  check_same_dtype(op, "x", x, "addend", addend);
+  HEDDLE_CHECK(x.shape() == addend.shape(), op, ": x is ", x.shape(), ", addend ", addend.shape());
+}
+
+void check_running_statistics(const char* op, const Tensor& x, const Tensor& mean, const Tensor& var) {
+  check_channel_vector(op, "running_mean", mean, x);
+  check_channel_vector(op, "running_var", var, x);
+}
+
+void check_batch_norm_rows(const char* op, const Shape& x, std::int64_t rows) {
+  HEDDLE_CHECK(rows != 1, op, ": a batch with one value per channel has no variance to train with; x ", x,
+               "; a larger batch or image is needed, or evaluation mode");
+}
+
 }  // namespace heddle::ops

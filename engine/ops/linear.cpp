@@ -29,7 +29,9 @@ class LinearNode final : public Node {
       Tensor rows = as_rows(dx.tensor);
       backend.linear_backward_data(dy, w_.get(name()), mask, rows, dx.mode);
     }
-    write_weight_gradients(ctx, dy, has_bias_, [&](Tensor& dw, Tensor* db, WriteMode mode) {
+    // Of a bias whose gradient is known to be 0 nothing is written.
+    const bool bias = has_bias_ && (relu_ || !ctx.grad_output_sums_to_zero());
+    write_weight_gradients(ctx, dy, bias, [&](Tensor& dw, Tensor* db, WriteMode mode) {
       backend.linear_backward_weight(as_rows(x_.get(name())), dy, dw, db, mode);
     });
   }

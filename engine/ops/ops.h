@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <vector>
 
@@ -176,6 +177,32 @@ Variable conv2d_relu_pool2d(const Variable& x, const Variable& w, const Variable
 // x (..,in), w (out,in), bias (out) or undefined -> x w^T + bias (..,out).
 Variable linear(const Variable& x, const Variable& w, const Variable& bias = {});
 Variable linear_relu(const Variable& x, const Variable& w, const Variable& bias = {});
+
+// How the ranks of a synchronised batch norm meet, once in the forward and once in the backward pass.
+struct BatchNormExchange {
+  int ranks = 0;  // 0: not synchronised
+  // all (ranks, numel of own) becomes the ranks' own tensors in the order of the ranks, the same on each of them.
+  std::function<void(const Tensor& own, Tensor& all)> gather;
+};
+struct BatchNormOptions {
+  // true: mean and variance of the batch normalise, and their gradients are part of x's; false: the running ones do.
+  bool training = true;
+  // (C) of scale's dtype. In training they are updated in place: (1 - momentum) old + momentum new, the new variance
+  // divided by rows - 1. Both undefined: none are kept (training only).
+  Tensor running_mean, running_var;
+  double momentum = 0.1;
+  double eps = 1e-5;
+  BatchNormExchange exchange = {};  // training: the batch is that of all ranks; a rank may have no rows
+};
+// x (..,C), scale and shift (C): f32, f64 where x is f64, also where x is bf16.
+//   (x - mean) / sqrt(var + eps) * scale + shift, mean and variance (divided by rows) over all but the last dimension.
+// Throws: InvalidArgument also for a batch of one row in training, which has no variance; then nothing was changed.
+Variable batch_norm(const Variable& x, const Variable& scale, const Variable& shift, const BatchNormOptions& options);
+// The same with max(0, .), and with addend (x's shape and dtype) before it, in one pass.
+Variable batch_norm_relu(const Variable& x, const Variable& scale, const Variable& shift,
+                         const BatchNormOptions& options);
+Variable batch_norm_add_relu(const Variable& x, const Variable& addend, const Variable& scale, const Variable& shift,
+                             const BatchNormOptions& options);
 
 // x (N,H,W,C). The gradient goes to the first largest element of a window (or the first NaN).
 Variable max_pool2d(const Variable& x, const Pool2dParams& params = {});

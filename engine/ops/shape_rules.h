@@ -45,4 +45,10 @@ Shape pool2d_shape(const char* op, const Tensor& x, const Pool2dParams& params);
 Shape pool2d_shape(const char* op, const Shape& x, const Pool2dParams& params);  // of images that do not exist yet
 Shape adaptive_pool2d_shape(const char* op, const Tensor& x, std::int64_t out_h, std::int64_t out_w);
 
+// scale, shift and the running statistics of batch norm are channel vectors of x; addend is undefined or like x.
+void check_batch_norm(const char* op, const Tensor& x, const Tensor& addend, const Tensor& scale, const Tensor& shift);
+void check_running_statistics(const char* op, const Tensor& x, const Tensor& mean, const Tensor& var);
+// rows > 1 or 0. Throws: InvalidArgument saying that one row has no variance.
+void check_batch_norm_rows(const char* op, const Shape& x, std::int64_t rows);
+
 }  // namespace heddle::ops

@@ -19,6 +19,15 @@ TEST_CASE("colours become grey by their luma") {
   CHECK_THROWS_AS(to_grey({1, 1, 5, {1, 2, 3, 4, 5}}), InvalidArgument);
 }
 
+TEST_CASE("grey becomes colour, and alpha is laid over black") {
+  CHECK(to_rgb({1, 2, 1, {7, 9}}).pixels == Bytes{7, 7, 7, 9, 9, 9});
+  CHECK(to_rgb({1, 1, 2, {200, 51}}).pixels == Bytes{40, 40, 40});
+  CHECK(to_rgb({1, 1, 3, {1, 2, 3}}).pixels == Bytes{1, 2, 3});
+  CHECK(to_rgb({1, 2, 4, {10, 20, 30, 255, 255, 0, 100, 51}}).pixels == Bytes{10, 20, 30, 51, 0, 20});
+  CHECK(to_rgb({1, 1, 4, {1, 2, 3, 4}}).channels == 3);
+  CHECK_THROWS_AS(to_rgb({1, 1, 5, {1, 2, 3, 4, 5}}), InvalidArgument);
+}
+
 TEST_CASE("an image that shrinks is averaged over the area") {
   CHECK(resize({2, 2, 1, {0, 100, 100, 200}}, 1, 1).pixels == Bytes{100});
   CHECK(resize({1, 4, 1, {10, 20, 30, 50}}, 1, 2).pixels == Bytes{15, 40});

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Weights that Heddle saved load into PyTorch, strictly, and give the same logits.
+"""Weights that Heddle saved load into PyTorch, strictly, and give the same logits; and the other way round.
 
 usage: torch_reads_weights.py EXPORT_WEIGHTS        exit 77 (skipped) without PyTorch
 """
@@ -20,6 +20,10 @@ except ImportError as e:
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 import make_golden  # noqa: E402
+import make_golden_resnet  # noqa: E402
+
+LENETS = ('lenet', 'lenet-d2l')
+RESNETS = ('resnet18', 'resnet18-cifar', 'resnet18-tv')
 
 
 def read_safetensors(path):
@@ -36,14 +40,36 @@ def read_safetensors(path):
     return tensors
 
 
+def make_model(name):
+    return make_golden.make_model(name) if name in LENETS else make_golden_resnet.ResNet(name)
+
+
+def compare(what, model, expected):
+    with torch.no_grad():
+        logits = model.double().eval()(expected['images'].permute(0, 3, 1, 2).double())
+    error = ((logits - expected['logits']).norm() / logits.norm()).item()
+    print(f'{what}: relative error of the logits {error:.2e}')
+    assert error < 1e-5
+
+
 with tempfile.TemporaryDirectory() as folder:
     subprocess.run([sys.argv[1], folder], check=True)
-    for name in ('lenet', 'lenet-d2l'):
-        model = make_golden.make_model(name)
+    for name in LENETS + RESNETS:
+        model = make_model(name)
         model.load_state_dict(read_safetensors(os.path.join(folder, f'{name}.safetensors')), strict=True)
-        expected = read_safetensors(os.path.join(folder, f'{name}-logits.safetensors'))
-        with torch.no_grad():
-            logits = model.double()(expected['images'].permute(0, 3, 1, 2).double())
-        error = ((logits - expected['logits']).norm() / logits.norm()).item()
-        print(f'{name}: relative error of the logits {error:.2e}')
-        assert error < 1e-5
+        compare(f'{name}, from Heddle to PyTorch', model,
+                read_safetensors(os.path.join(folder, f'{name}-logits.safetensors')))
+    torch.manual_seed(1)
+    for name in LENETS + RESNETS:
+        model = make_model(name)
+        if name in RESNETS:
+            # Some batches for the running statistics, of which PyTorch's state dict holds a count, too.
+            channels = model.conv1.in_channels
+            for _ in range(3):
+                model(torch.rand(8, channels, 28, 28))
+            assert model.state_dict()['bn1.num_batches_tracked'] == 3
+        make_golden.write_safetensors(os.path.join(folder, f'{name}-torch.safetensors'),
+                                      {k: v.numpy() for k, v in model.state_dict().items()}, {'format': 'pt'})
+        subprocess.run([sys.argv[1], folder, name], check=True)
+        compare(f'{name}, from PyTorch to Heddle', model,
+                read_safetensors(os.path.join(folder, f'{name}-torch-logits.safetensors')))

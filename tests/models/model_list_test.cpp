@@ -73,6 +73,7 @@ TEST_CASE("models adapt to images and classes, down to the smallest that leave a
   for (const auto& info : model_list()) {
     INFO(info.name);
     const auto model = make_model(info.name, {.in_channels = 3, .height = 16, .width = 40, .num_classes = 7});
+    model->train(false);
     CHECK(output_of(*model, {2, 16, 40, 3}) == Shape{2, 7});
   }
   CHECK_NOTHROW(make_model("lenet", {.height = 16, .width = 16}));

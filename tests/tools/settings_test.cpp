@@ -31,7 +31,7 @@ TEST_CASE("the table has a row for each field, with the field's default inside i
     CHECK_NOTHROW(set_value(changed, row, get_value(Settings{}, row)));
   }
   CHECK(changed == Settings{});
-  CHECK(setting_table().size() == 36);
+  CHECK(setting_table().size() == 37);
 }
 
 TEST_CASE("a value is read from text, and a wrong one is refused with what is allowed") {
@@ -179,6 +179,7 @@ TEST_CASE("no preset resets how and where a training runs") {
     settings.steps_per_launch = 2;
     settings.seed = 5;
     settings.data_dir = "/somewhere";
+    settings.image_size = 96;
     const Settings before = settings;
     apply_preset(settings, preset);
     for (const Setting& row : setting_table()) {

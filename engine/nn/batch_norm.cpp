@@ -1,0 +1,86 @@
+#include "engine/nn/batch_norm.h"
+
+#include "engine/backend/backend.h"
+
+namespace heddle::nn {
+namespace {
+
+void fill(Variable& v, double value) { backend_for(v.device()).fill(v.mutable_data(), value); }
+
+}  // namespace
+
+BatchNorm2d::BatchNorm2d(std::int64_t channels, const BatchNormOptions& options)
+    : channels_(channels), options_(options) {
+  HEDDLE_CHECK(channels >= 1, description(), ": channels must be at least 1");
+  HEDDLE_CHECK(options.eps > 0, description(), ": eps must be above 0");
+  HEDDLE_CHECK(options.momentum >= 0 && options.momentum <= 1, description(), ": momentum must be in [0, 1]");
+  weight_ = register_parameter("weight", {channels});
+  bias_ = register_parameter("bias", {channels});
+  running_mean_ = register_buffer("running_mean", Tensor::zeros({channels}));
+  running_var_ = register_buffer("running_var", Tensor::empty({channels}));
+  fill(running_var_, 1);
+}
+
+Variable BatchNorm2d::forward(const Variable& x) {
+  return run(x, [&](const ops::BatchNormOptions& options) { return ops::batch_norm(x, weight_, bias_, options); });
+}
+
+Variable BatchNorm2d::forward_with_relu(const Variable& x) {
+  return run(x, [&](const ops::BatchNormOptions& options) { return ops::batch_norm_relu(x, weight_, bias_, options); });
+}
+
+Variable BatchNorm2d::forward_with_add_relu(const Variable& x, const Variable& addend) {
+  return run(x, [&](const ops::BatchNormOptions& options) {
+    return ops::batch_norm_add_relu(x, addend, weight_, bias_, options);
+  });
+}
+
+template <class Forward>
+Variable BatchNorm2d::run(const Variable& x, const Forward& forward) {
+  HEDDLE_CHECK(x.data().rank() >= 2 && x.dim(-1) == channels_, description(), ": x is ", x.shape(), ", expects ",
+               channels_, " channels in the last of at least 2 dimensions");
+  try {
+    return forward(op_options());
+  } catch (const InvalidArgument& e) {
+    throw InvalidArgument(join_text(description(), ": ", e.what()));
+  }
+}
+
+ops::BatchNormOptions BatchNorm2d::op_options() {
+  return {.training = is_training(),
+          .running_mean = running_mean_.data(),
+          .running_var = running_var_.data(),
+          .momentum = options_.momentum,
+          .eps = options_.eps,
+          .exchange = exchange_};
+}
+
+FeatureMap BatchNorm2d::trace(const FeatureMap& input) {
+  HEDDLE_CHECK(input.flattened || input.channels == 0 || input.channels == channels_, description(), ": its input has ",
+               input.channels, " channels");
+  FeatureMap output = input;
+  if (!input.flattened) output.channels = channels_;
+  return output;
+}
+
+void BatchNorm2d::synchronise(comm::Communicator* communicator) {
+  exchange_ = {};
+  if (communicator == nullptr) return;
+  exchange_.ranks = communicator->world_size();
+  exchange_.gather = [communicator](const Tensor& own, Tensor& all) {
+    communicator->all_gather(own, all, "batch norm statistics");
+  };
+}
+
+std::string BatchNorm2d::description() const {
+  return join_text("BatchNorm2d(", channels_, ", eps=", options_.eps, ", momentum=", options_.momentum, ")");
+}
+
+void BatchNorm2d::reset_own_parameters(Philox&) {
+  fill(weight_, 1);
+  fill(bias_, 0);
+  fill(running_mean_, 0);
+  fill(running_var_, 1);
+}
+
+}  // namespace heddle::nn
