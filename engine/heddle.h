@@ -15,6 +15,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/state_dict.h"
 #include "comm/communicator.h"
+#include "core/bit_hash.h"
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/file.h"

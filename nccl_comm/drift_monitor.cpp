@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <map>
 
-#include "nccl_comm/bit_hash.h"
+#include "engine/backend/backend.h"
 
 namespace heddle::comm {
 namespace {
@@ -12,42 +12,36 @@ namespace {
 // The counters that a training lives on; those behind them are the backend's own.
 constexpr std::int64_t kSharedCounters = step_slot::kSkipped + 1;
 
-struct NamedHash {
-  std::string name;
-  std::uint64_t hash;
-};
-
-std::uint64_t hash_all(const std::vector<ReplicaTensor>& state) {
-  std::uint64_t total = 0;
-  for (const ReplicaTensor& item : state) {
-    const Tensor host = item.tensor.to(Device::cpu());
-    total = join_hashes(total, hash_bits(host.raw_data(), host.nbytes()));
-  }
-  return total;
+// The hashes of tensors of one device, taken there, of all ranks: one rank's after the other's.
+std::vector<std::int64_t> gather_hashes(Communicator& communicator, const std::vector<Tensor>& tensors) {
+  const Device device = tensors.front().device();
+  const auto n = static_cast<std::int64_t>(tensors.size());
+  Tensor mine = Tensor::empty({n}, DType::i64, device);
+  backend_for(device).hash(tensors, mine);
+  Tensor all = Tensor::empty({n * communicator.world_size()}, DType::i64, device);
+  communicator.all_gather(mine, all, "hashes of the replicas");
+  return all.to_vector<std::int64_t>();
 }
 
-std::vector<NamedHash> hash_each(const std::vector<ReplicaTensor>& state) {
-  std::vector<NamedHash> hashes;
+struct Named {
+  std::vector<std::string> names;
+  std::vector<Tensor> tensors;
+};
+// The parameters in each tensor, and the tensor.
+Named list_parts(const std::vector<ReplicaTensor>& state) {
+  Named list;
   for (const ReplicaTensor& item : state) {
-    const Tensor host = item.tensor.to(Device::cpu());
     if (item.segments != nullptr) {
       for (const nn::ParameterSegment& segment : *item.segments) {
-        const Tensor part = host.narrow(segment.begin, segment.numel);
-        hashes.push_back({join_text(item.name, " of '", segment.name, "'"), hash_bits(part.raw_data(), part.nbytes())});
+        list.names.push_back(join_text(item.name, " of '", segment.name, "'"));
+        list.tensors.push_back(item.tensor.narrow(segment.begin, segment.numel));
       }
     }
     // Of a flat buffer too: the zeros between the parameters are not in their hashes.
-    hashes.push_back({item.name, hash_bits(host.raw_data(), host.nbytes())});
+    list.names.push_back(item.name);
+    list.tensors.push_back(item.tensor);
   }
-  return hashes;
-}
-
-// The values of all ranks, one rank's after the other's.
-std::vector<std::int64_t> gather(Communicator& communicator, const std::vector<std::int64_t>& values, Device device) {
-  const auto n = static_cast<std::int64_t>(values.size());
-  Tensor all = Tensor::empty({n * communicator.world_size()}, DType::i64, device);
-  communicator.all_gather(Tensor::from_values(values, {n}, device), all, "hashes of the replicas");
-  return all.to_vector<std::int64_t>();
+  return list;
 }
 
 // "rank 1 of 4", "ranks 1, 3 of 4": those whose hash is not the most frequent one; of equally frequent ones rank 0's.
@@ -88,21 +82,22 @@ std::vector<ReplicaTensor> replica_buffers(const nn::Module& model) {
 
 std::string compare_replicas(Communicator& communicator, const std::vector<ReplicaTensor>& state) {
   if (state.empty() || communicator.world_size() == 1) return {};
-  const Device device = state.front().tensor.device();
-  const std::vector<std::int64_t> totals = gather(communicator, {static_cast<std::int64_t>(hash_all(state))}, device);
-  if (std::equal(totals.begin() + 1, totals.end(), totals.begin())) return {};
-  const std::vector<NamedHash> mine = hash_each(state);
-  std::vector<std::int64_t> hashes;
-  for (const NamedHash& item : mine) hashes.push_back(static_cast<std::int64_t>(item.hash));
-  const std::vector<std::int64_t> all = gather(communicator, hashes, device);
-  for (std::size_t i = 0; i < mine.size(); ++i) {
+  const auto ranks = static_cast<std::size_t>(communicator.world_size());
+  std::vector<Tensor> tensors;
+  for (const ReplicaTensor& item : state) tensors.push_back(item.tensor);
+  const std::vector<std::int64_t> hashes = gather_hashes(communicator, tensors);
+  const auto n = static_cast<std::ptrdiff_t>(state.size());
+  // Every rank's are those of the rank before.
+  if (std::equal(hashes.begin() + n, hashes.end(), hashes.begin())) return {};
+  const Named parts = list_parts(state);
+  const std::vector<std::int64_t> all = gather_hashes(communicator, parts.tensors);
+  for (std::size_t i = 0; i < parts.names.size(); ++i) {
     std::vector<std::int64_t> of_ranks;
-    for (std::size_t rank = 0; rank < totals.size(); ++rank) of_ranks.push_back(all[rank * mine.size() + i]);
+    for (std::size_t rank = 0; rank < ranks; ++rank) of_ranks.push_back(all[rank * parts.names.size() + i]);
     if (std::equal(of_ranks.begin() + 1, of_ranks.end(), of_ranks.begin())) continue;
-    return join_text(mine[i].name, ": ", odd_ranks(of_ranks), " from ",
-                     communicator.world_size() == 2 ? "rank 0" : "the others");
+    return join_text(parts.names[i], ": ", odd_ranks(of_ranks), " from ", ranks == 2 ? "rank 0" : "the others");
   }
-  return join_text("the state of the training: ", odd_ranks(totals), " from the others");
+  return "the state of the training changed while it was compared";
 }
 
 }  // namespace heddle::comm

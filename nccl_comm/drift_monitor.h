@@ -26,8 +26,9 @@ std::vector<ReplicaTensor> replica_buffers(const nn::Module& model);
 
 // Compares a hash of all bits over the ranks; if it differs, those of the tensors one by one. Returns the same text on
 // all ranks: empty, or the first tensor that differs and the ranks that are not like most (or not like rank 0, if
-// equally many are): "weights of 'classifier.weight': rank 2 of 4 differs from the others". Tensors on a GPU are copied
-// to the host. Blocks; all ranks call it at the same place. Throws: CommError.
+// equally many are): "weights of 'classifier.weight': rank 2 of 4 differs from the others". All tensors are on one
+// device, which takes the hashes: one kernel where they are the same. Blocks; all ranks call it at the same place.
+// Throws: CommError.
 std::string compare_replicas(Communicator& communicator, const std::vector<ReplicaTensor>& state);
 
 }  // namespace heddle::comm

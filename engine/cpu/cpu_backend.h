@@ -79,6 +79,7 @@ class CpuBackend : public Backend {
 
   void gather_images(const Tensor& images, const Tensor& labels, const Tensor& order, Tensor& cursor,
                      const GatherImagesParams& params, Tensor& y, Tensor& batch_labels) override;
+  void hash(std::span<const Tensor> tensors, Tensor& y) override;
 
  private:
   // A copy in f32, undefined for an undefined tensor: where bf16 has no kernel of its own.

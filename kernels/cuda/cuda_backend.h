@@ -94,6 +94,7 @@ class CudaBackend final : public Backend {
 
   void gather_images(const Tensor& images, const Tensor& labels, const Tensor& order, Tensor& cursor,
                      const GatherImagesParams& params, Tensor& y, Tensor& batch_labels) override;
+  void hash(std::span<const Tensor> tensors, Tensor& y) override;
 
  private:
   // The stream that work of the calling thread goes to. Makes the GPU the thread's current CUDA device.

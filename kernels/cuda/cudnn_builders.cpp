@@ -207,12 +207,16 @@ class Builder {
     finish_norm(y);
   }
 
-  // y = (x - mean) * inv_std * scale + bias as four pointwise operations: cuDNN has engines for these chains, and
-  // documents none for the inference phase of batch norm.
+  // y = (x - mean) / sqrt(variance + epsilon) * scale + bias as pointwise operations: cuDNN has engines for these
+  // chains, and documents none for the inference phase of batch norm.
   void norm_inference() {
-    const Tensor x = data(GraphRole::x, x_dims_), mean = channels(GraphRole::mean),
-                 inv_std = channels(GraphRole::inv_std), scale = channels(GraphRole::scale),
-                 bias = channels(GraphRole::bias);
+    const Tensor x = data(GraphRole::x, x_dims_), mean = channels(GraphRole::running_mean),
+                 variance = channels(GraphRole::running_var), epsilon = number(GraphRole::epsilon),
+                 scale = channels(GraphRole::scale), bias = channels(GraphRole::bias);
+    const Dims vector{1, g_.in_c, 1, 1};
+    const Tensor raised = between(vector), inv_std = between(vector);
+    pointwise(CUDNN_POINTWISE_ADD, variance, &epsilon, raised);
+    pointwise(CUDNN_POINTWISE_RSQRT, raised, nullptr, inv_std);
     const Tensor centred = between(x_dims_), normalised = between(x_dims_), scaled = between(x_dims_);
     pointwise(CUDNN_POINTWISE_SUB, x, &mean, centred);
     pointwise(CUDNN_POINTWISE_MUL, centred, &inv_std, normalised);

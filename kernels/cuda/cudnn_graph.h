@@ -67,9 +67,9 @@ enum class GraphRole : std::int64_t {
   scale,
   dscale,
   dbias,
-  mean,     // of the batch, or the running one in inference
-  inv_std,  // 1 / sqrt(variance + epsilon) of the same
-  running_mean,
+  mean,          // of the batch
+  inv_std,       // 1 / sqrt(variance + epsilon) of the same
+  running_mean,  // what inference takes
   running_var,
   new_running_mean,  // may be the memory of running_mean
   new_running_var,

@@ -1,0 +1,82 @@
+// What the host gives to the kernels of batch norm. Tensors and options as in engine/backend/batch_norm.h: x (rows,
+// channels), null where undefined; channel vectors are float.
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::cuda {
+
+inline constexpr int kNormThreads = 256;
+inline constexpr int kNormChannels = 64;  // of a block, at most
+
+// Two sums of one channel: mean and squared differences from it, or the sums of dz and of dz times xhat.
+struct alignas(16) ChannelPair {
+  double first, second;
+};
+
+// How blocks share (rows, channels): blockDim.x threads side by side have a pack of channels each, blockDim.y threads
+// the rows between them, in turn. Blocks of a column are `part` rows apart in blockIdx.y; columns are blockIdx.x.
+struct NormShape {
+  std::int64_t rows = 0, part = 0, channels = 0;
+};
+
+// For sums that several blocks of a column share.
+struct NormSplit {
+  ChannelPair* parts = nullptr;  // (blocks of a column, channels)
+  unsigned* tickets = nullptr;   // one for each column; zero before and after
+};
+
+// Sums of all rows: from a kernel before, or those of all ranks as batch_norm_exchange_numel describes them.
+struct NormSums {
+  const ChannelPair* joined = nullptr;  // (channels)
+  const float* exchanged = nullptr;     // (ranks, 2 channels + 4)
+  int ranks = 0;
+};
+
+template <class T>
+struct NormStatisticsCall {
+  const T* x = nullptr;
+  ChannelPair* joined = nullptr;  // (channels), or null:
+  float* exchange = nullptr;      // (2 channels + 4)
+};
+
+template <class T>
+struct NormForwardCall {
+  const T* x = nullptr;
+  const T* addend = nullptr;
+  const float* scale = nullptr;
+  const float* shift = nullptr;
+  NormSums sums;
+  float* running_mean = nullptr;
+  float* running_var = nullptr;
+  double eps = 0, momentum = 0;
+  bool batch_statistics = true, relu = false;
+  T* y = nullptr;
+  std::uint8_t* mask = nullptr;  // of y's shape: 1 where y > 0, else 0
+  float* mean = nullptr;
+  float* inv_std = nullptr;
+};
+
+template <class T>
+struct NormBackwardCall {
+  const T* x = nullptr;
+  const T* dy = nullptr;
+  // Where the ReLU was open; both null without one.
+  const std::uint8_t* mask = nullptr;
+  const T* y = nullptr;
+  const float* scale = nullptr;
+  const float* mean = nullptr;
+  const float* inv_std = nullptr;
+  NormSums sums;  // for dx with batch statistics
+  bool batch_statistics = true;
+  const T* x_relu_mask = nullptr;
+  T* dx = nullptr;
+  T* daddend = nullptr;
+  float* dscale = nullptr;
+  float* dshift = nullptr;
+  ChannelPair* joined = nullptr;  // (channels): what a kernel for dx needs, or
+  float* exchange = nullptr;      // what other ranks need; both may be null
+  bool add_to_dx = false, add_to_daddend = false, add_to_dscale = false, add_to_dshift = false;
+};
+
+}  // namespace heddle::cuda
