@@ -23,6 +23,7 @@ CommandSpec eval_spec() {
               "heddle eval --checkpoint runs/first\n"
               "  heddle eval --checkpoint weights.safetensors --model lenet --json",
           .flags = {{"checkpoint", "PATH", "folder of a run, or a safetensors file"},
+                    {"best", "", "of a run the checkpoint with the best test accuracy; else the newest"},
                     {"dataset", "NAME", join_names(find_setting("dataset")->choices), "that of the training"},
                     {"data-dir", "DIR", "folder of the data files", "that of the training"},
                     {"part", "NAME", "which images: test or train", "test"},
@@ -129,7 +130,8 @@ int run_eval(CommandContext& context) {
     throw UsageError("--part is '" + part_name + "'; expected test or train");
   }
   const Runtime runtime = start_runtime(machine_settings(arguments));
-  const SavedModel saved = load_saved_model(arguments.get("checkpoint"), arguments.get("model"), runtime.device);
+  const SavedModel saved =
+      load_saved_model(arguments.get("checkpoint"), arguments.get("model"), runtime.device, arguments.is_on("best"));
   for (const std::string& file : saved.skipped) {
     context.err.line("heddle: warning: an older checkpoint is used, since this one is broken: " + file);
   }

@@ -27,6 +27,7 @@ CommandSpec predict_spec() {
               "heddle predict --checkpoint runs/first shoe.png\n"
               "  heddle predict --checkpoint runs/first t10k-images-idx3-ubyte.gz --range 0:5",
           .flags = {{"checkpoint", "PATH", "folder of a run, or a safetensors file"},
+                    {"best", "", "of a run the checkpoint with the best test accuracy; else the newest"},
                     {"range", "N|B:E", "images of an IDX file: one, or from B to before E", "the first ten"},
                     {"invert", "NAME", "auto, on or off: swap dark and bright; the models know bright things on black",
                      "auto"},
@@ -116,7 +117,8 @@ int run_predict(CommandContext& context) {
   if (!arguments.has("checkpoint")) throw UsageError("heddle predict needs --checkpoint PATH");
   if (arguments.positionals.empty()) throw UsageError("heddle predict needs at least one image file");
   const Runtime runtime = start_runtime(machine_settings(arguments));
-  const SavedModel saved = load_saved_model(arguments.get("checkpoint"), arguments.get("model"), runtime.device);
+  const SavedModel saved =
+      load_saved_model(arguments.get("checkpoint"), arguments.get("model"), runtime.device, arguments.is_on("best"));
   for (const std::string& file : saved.skipped) {
     context.err.line("heddle: warning: an older checkpoint is used, since this one is broken: " + file);
   }

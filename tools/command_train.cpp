@@ -10,6 +10,7 @@
 #include "nccl_comm/rank_threads.h"
 #include "tools/command.h"
 #include "tools/data_source.h"
+#include "tools/duration.h"
 #include "tools/rank_process.h"
 #include "tools/training_job.h"
 
@@ -27,9 +28,19 @@ data::ResidentDataset make_resident(datasets::ImageDataset& part, Device device)
   return resident;
 }
 
+// The time runs from the program's start, near enough: who limits it has a slot to keep to.
+StopLimits stop_limits(const Settings& settings) {
+  const double seconds = *parse_duration(settings.time_limit);
+  if (seconds == 0) return {};
+  const std::chrono::duration<double> time(seconds);
+  using Clock = std::chrono::steady_clock;
+  return {.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(time)};
+}
+
 // processes: the other ranks, if they are processes; null: those that are asked for are threads.
 int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communicator* processes,
           CommandContext& context) {
+  const StopLimits limits = stop_limits(options.settings);
   const bool reports = processes == nullptr || processes->rank() == 0;
   Runtime runtime = start_runtime(options.settings);
   if (processes != nullptr) share_threads(*processes, options.settings, runtime);
@@ -48,9 +59,9 @@ int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communic
   const auto ranks = static_cast<int>(options.settings.ranks);
   std::optional<StopAgreement> stop;
   if (processes != nullptr) {
-    stop.emplace(interrupt, *processes);
+    stop.emplace(interrupt, *processes, limits);
   } else {
-    stop.emplace(interrupt, ranks);
+    stop.emplace(interrupt, ranks, limits);
   }
   const TrainingJob job{.options = options,
                         .resumes = options.resumed.has_value(),

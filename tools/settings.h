@@ -52,7 +52,12 @@ struct Settings {
   bool deterministic = false;
   bool reproducible = false;
   bool time_algorithms = false;
+  std::int64_t evaluate_every = 1;
+  std::int64_t early_stop = 0;
+  std::string time_limit = "0";
   std::int64_t checkpoint_every = 1;
+  std::int64_t checkpoint_steps = 0;
+  std::int64_t keep = 3;
   bool graph = true;
   std::int64_t steps_per_launch = 0;
 

@@ -141,9 +141,23 @@ std::vector<Setting> make_table() {
                                 "implies --deterministic")));
   rows.push_back(machine(on_off("time-algorithms", &S::time_algorithms,
                                 "on a GPU: measure the library's algorithms in the first step and keep the fastest")));
+  rows.push_back(machine(changeable(
+      integer("evaluate-every", &S::evaluate_every,
+              "epochs between two passes over the test images; the last epoch always gets one", 1, kManyItems))));
+  rows.push_back(machine(changeable(
+      integer("early-stop", &S::early_stop,
+              "end the run after N epochs without a better test accuracy, 0 = after --epochs only", 0, kManyItems))));
+  rows.push_back(
+      machine(changeable(text("time-limit", &S::time_limit, "TIME",
+                              "save and stop after the step at which so much time has passed, as in 90, 45s or 1h30m; "
+                              "0 = no limit. --resume goes on, with the same limit again"))));
   rows.push_back(
       machine(changeable(integer("checkpoint-every", &S::checkpoint_every,
                                  "epochs between checkpoints; the last epoch always gets one", 1, kManyItems))));
+  rows.push_back(machine(changeable(integer("checkpoint-steps", &S::checkpoint_steps,
+                                            "steps between checkpoints inside an epoch; 0 = none", 0, kManyItems))));
+  rows.push_back(machine(
+      changeable(integer("keep", &S::keep, "newest checkpoints to keep; the best one is kept besides", 1, 1e6))));
   rows.push_back(machine(changeable(on_off(
       "graph", &S::graph, "record a step once and replay it, on a GPU; --no-graph launches each kernel by itself"))));
   rows.push_back(

@@ -42,6 +42,9 @@ TrainingState read_training_state(const std::string& path);
 // Reads the whole file and compares it with its checksum. Throws: IoError.
 void verify_checkpoint(const std::string& path);
 
+// The name of a run's best checkpoint in its folder.
+inline constexpr const char* kBestCheckpoint = "best.safetensors";
+
 // What find_checkpoint found.
 struct FoundCheckpoint {
   std::string path;
