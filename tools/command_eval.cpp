@@ -80,6 +80,7 @@ Json to_json(const SavedModel& saved, const datasets::ImageDatasetPair& data, co
     matrix.push_back(row);
   }
   return {{"checkpoint", saved.path},
+          {"averaged_weights", saved.averaged},
           {"model", saved.description.model},
           {"data", data_to_json(data)},
           {"samples", result.metrics.samples()},
@@ -150,7 +151,7 @@ int run_eval(CommandContext& context) {
     context.out.line(to_json(saved, data, result).dump(2, ' ', false, Json::error_handler_t::replace));
     return exit_code::kDone;
   }
-  context.out.line("weights  " + saved.path);
+  context.out.line("weights  " + saved.path + (saved.averaged ? ": moving averages" : ""));
   context.out.line("model    " + saved.description.model);
   print_data(data, settings, context.out, context.err);
   context.out.line(fmt::format("accuracy {:.2f}% ({} of {} {} images)", result.metrics.accuracy() * 100,

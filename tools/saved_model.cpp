@@ -59,7 +59,7 @@ SavedModel load_saved_model(const std::string& checkpoint, const std::string& mo
   saved.description = state ? read_description(*state, saved.path) : fashion_mnist_description(model);
   saved.module = make_model(saved.description);
   if (state) {
-    checkpoint::load_checkpoint(saved.path, *saved.module);
+    checkpoint::load_for_use(saved.path, *saved.module, &saved.averaged);
   } else {
     checkpoint::load_weights(saved.path, *saved.module);
   }

@@ -15,6 +15,7 @@ struct SavedModel {
   std::string path;                  // of the file
   std::vector<std::string> skipped;  // newer files of the run that are broken, with the reason
   ModelDescription description;
+  bool averaged = false;               // the weights are a training's moving averages
   std::shared_ptr<nn::Module> module;  // on the device, in evaluation mode
 };
 

@@ -28,6 +28,7 @@ struct Settings {
   bool nesterov = false;
   double weight_decay = 0.0;
   double clip_grad_norm = 0.0;
+  double ema = 0.0;
 
   std::string schedule = "constant";
   std::int64_t schedule_step = 4;

@@ -93,6 +93,11 @@ std::vector<Setting> make_table() {
   rows.push_back(
       number("clip-grad-norm", &S::clip_grad_norm, "largest L2 norm of the gradient, 0 = no limit", 0, 1e38));
 
+  rows.push_back(below_max(number("ema", &S::ema,
+                                  "decay of a moving average of the weights, which is what is evaluated then, such "
+                                  "as 0.999; 0 = none",
+                                  0, 1)));
+
   rows.push_back(choice("schedule", &S::schedule, "of the learning rate", {"constant", "step", "cosine"}));
 
   rows.push_back(integer("schedule-step", &S::schedule_step, "schedule step: epochs between two drops", 1, kManyItems));

@@ -4,7 +4,10 @@
 
 #include <chrono>
 #include <cmath>
+#include <optional>
+#include <utility>
 
+#include "engine/optim/averaged_weights.h"
 #include "tools/command.h"
 #include "tools/run_plan.h"
 
@@ -78,10 +81,14 @@ bool TrainingRun::train_epoch() {
 
 Evaluation TrainingRun::evaluate_epoch() {
   const Clock::time_point begin = Clock::now();
-  Evaluation test = parts_.evaluator.run([this] {
-    show_progress_if_due();
-    return !parts_.stop.requested();
+  std::optional<Evaluation> result;
+  optim::use_averages(parts_.trainer.optimizer(), [&] {
+    result = parts_.evaluator.run([this] {
+      show_progress_if_due();
+      return !parts_.stop.requested();
+    });
   });
+  Evaluation test = std::move(*result);
   evaluation_seconds_ = seconds_since(begin);
   if (test.finished && !std::isfinite(test.metrics.loss())) {
     throw NonFiniteLoss(fmt::format(

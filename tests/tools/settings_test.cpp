@@ -31,7 +31,7 @@ TEST_CASE("the table has a row for each field, with the field's default inside i
     CHECK_NOTHROW(set_value(changed, row, get_value(Settings{}, row)));
   }
   CHECK(changed == Settings{});
-  CHECK(setting_table().size() == 41);
+  CHECK(setting_table().size() == 42);
 }
 
 TEST_CASE("a value is read from text, and a wrong one is refused with what is allowed") {
