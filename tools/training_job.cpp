@@ -4,16 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <ctime>
 #include <optional>
 #include <vector>
 
 #include "engine/core/version.h"
 #include "engine/device/device_runtime.h"
+#include "nccl_comm/rank_threads.h"
 #include "nccl_comm/text_exchange.h"
 #include "tools/command.h"
 #include "tools/config_file.h"
 #include "tools/data_source.h"
+#include "tools/rank_process.h"
 #include "tools/rank_stream.h"
 #include "tools/run_plan.h"
 #include "tools/system_info.h"
@@ -45,6 +48,7 @@ Json describe_run(const TrainingJob& job, const nn::Module& model) {
       {"host", host_name()}, {"system", operating_system()}, {"cpu", cpu.model}, {"cpu_features", cpu.features}};
   run["data"] = job.data;
   run["model"] = {{"name", options.settings.model}, {"parameters", model.num_parameters()}};
+  run["classes"] = job.description.class_names;
   return run;
 }
 
@@ -260,6 +264,28 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
   // Behind the last thing that is written.
   if (interrupted) job.stop.leave_together();
   return code;
+}
+
+int run_training_threads(const TrainingJob& job) {
+  const Settings& settings = job.options.settings;
+  if (settings.ranks == 1) return run_training_job(job, nullptr);
+  std::atomic<int> code{exit_code::kDone};
+  comm::run_rank_threads(static_cast<int>(settings.ranks), communicator_options(settings),
+                         [&](comm::Communicator& communicator) {
+                           const int rank_code = run_training_job(job, &communicator);
+                           if (communicator.rank() == 0) code = rank_code;
+                         });
+  return code;
+}
+
+data::ResidentDataset make_resident(datasets::ImageDataset& part, Device device) {
+  data::ResidentDataset resident(part.images, part.labels, part.height, part.width, part.channels, part.num_classes,
+                                 device);
+  // Ranks read it on streams of their own.
+  runtime_for(device).synchronize(current_stream(device));
+  part.images = {};
+  part.labels = {};
+  return resident;
 }
 
 }  // namespace heddle::tools
