@@ -116,6 +116,17 @@ void check_fits(const ModelDescription& model, const datasets::ImageDataset& par
                   model.num_classes));
 }
 
+// Classes that are numbered by their names mean the same only if all names are the same.
+void check_classes(const ModelDescription& model, const datasets::ImageDataset& part, const Settings& settings) {
+  if (settings.dataset != "folder") return;
+  for (std::int64_t i = 0; i < part.num_classes; ++i) {
+    const std::string& name = part.class_names[static_cast<std::size_t>(i)];
+    if (name == model.class_name(i)) continue;
+    throw UsageError(fmt::format("the data does not fit the model: class {} is '{}', the model's is '{}'", i, name,
+                                 model.class_name(i)));
+  }
+}
+
 }  // namespace
 
 int run_eval(CommandContext& context) {
@@ -140,6 +151,7 @@ int run_eval(CommandContext& context) {
   datasets::ImageDatasetPair data = load_data(settings);
   const datasets::ImageDataset& part = part_name == "test" ? data.test : data.train;
   check_fits(saved.description, part);
+  check_classes(saved.description, part, settings);
   const data::ResidentDataset images(part.images, part.labels, part.height, part.width, part.channels,
                                      saved.description.num_classes, runtime.device);
   const Evaluation result = evaluate(*saved.module, images, saved.description.loader_options());

@@ -29,7 +29,9 @@ CommandSpec predict_spec() {
           .flags = {{"checkpoint", "PATH", "folder of a run, or a safetensors file"},
                     {"best", "", "of a run the checkpoint with the best test accuracy; else the newest"},
                     {"range", "N|B:E", "images of an IDX file: one, or from B to before E", "the first ten"},
-                    {"invert", "NAME", "auto, on or off: swap dark and bright; the models know bright things on black",
+                    {"invert", "NAME",
+                     "auto, on or off: swap dark and bright; auto: where the border is bright, "
+                     "unless the model has learned from PNG files; the others know bright things on black",
                      "auto"},
                     {"model", "NAME", "for weights that were not saved by heddle"},
                     {"device", "NAME", "auto, cpu, or cuda[:i,j]", "auto"},
@@ -94,6 +96,8 @@ Json json_row(const std::string& name, const ModelDescription& d, const float* p
 ImageInput read_all_images(const ParsedArguments& arguments, const ModelDescription& d) {
   ImageInputOptions options{.height = d.height, .width = d.width, .channels = d.channels};
   options.invert = parse_invert(arguments.get("invert"));
+  // What such a model has learned from looked like the pictures that it is shown.
+  if (d.dataset == "folder" && options.invert == Invert::automatic) options.invert = Invert::off;
   if (arguments.has("range")) options.range = parse_range(arguments.get("range"));
   ImageInput all;
   for (const std::string& path : arguments.positionals) {

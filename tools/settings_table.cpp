@@ -67,8 +67,9 @@ std::vector<Setting> make_table() {
   std::vector<Setting> rows;
   rows.push_back(machine(choice("model", &S::model, "network to train", model_names())));
   rows.push_back(machine(choice("dataset", &S::dataset,
-                                "what to train on; idx = four IDX files of your own in --data-dir", dataset_names(),
-                                {{"folder", "images in folders are not offered by this version; use idx files"}})));
+                                "what to train on; of your own in --data-dir: idx = four IDX files, folder = PNG files "
+                                "as train/CLASS/*.png and test/CLASS/*.png",
+                                dataset_names())));
   rows.push_back(
       machine(changeable(text("data-dir", &S::data_dir, "DIR", "folder of the data files (default: search)"))));
 
