@@ -1,6 +1,7 @@
 #include "datasets/dataset_list.h"
 
 #include "datasets/fashion_mnist.h"
+#include "datasets/folder.h"
 #include "datasets/synthetic.h"
 #include "engine/core/error.h"
 
@@ -14,6 +15,10 @@ const std::vector<DatasetInfo>& dataset_list() {
        [](const DatasetOptions&) { return make_synthetic(); }},
       {"idx", "your own images in four IDX files named like those of Fashion-MNIST",
        [](const DatasetOptions& options) { return load_idx_dataset(options.folder); }},
+      {"folder", "your own PNG images, in a folder for each class below train/ and test/",
+       [](const DatasetOptions& options) {
+         return load_folder_dataset(options.folder, {.image_size = options.image_size});
+       }},
   };
   return list;
 }

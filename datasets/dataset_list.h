@@ -1,6 +1,7 @@
 // The data sets that the program knows by name. A new data set is a row in dataset_list.cpp.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,7 +11,8 @@
 namespace heddle::datasets {
 
 struct DatasetOptions {
-  std::string folder;  // where the files are; empty: the data set's own places
+  std::string folder;           // where the files are; empty: the data set's own places
+  std::int64_t image_size = 0;  // for sets whose images may differ in size: rows and columns of all
 };
 
 struct DatasetInfo {

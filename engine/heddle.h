@@ -60,6 +60,7 @@
 #include "ops/ops.h"
 #include "ops/shape_rules.h"
 #include "optim/adam.h"
+#include "optim/averaged_weights.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
 #include "optim/sgd.h"

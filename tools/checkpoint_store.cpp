@@ -41,7 +41,7 @@ void check_settings(const Json& saved, const Settings& settings, const std::stri
 }  // namespace
 
 CheckpointStore::CheckpointStore(const std::string& folder, const Settings& settings, ModelDescription description)
-    : folder_(folder), settings_(settings), description_(std::move(description)) {}
+    : folder_(folder, static_cast<int>(settings.keep)), settings_(settings), description_(std::move(description)) {}
 
 std::string CheckpointStore::save(Trainer& trainer, bool is_best) {
   checkpoint::TrainingState state = trainer.state();

@@ -33,6 +33,7 @@ struct Command {
 const std::vector<Command>& command_list();
 
 int run_train(CommandContext& context);
+int run_verify_resume(CommandContext& context);
 int run_eval(CommandContext& context);
 int run_predict(CommandContext& context);
 int run_bench(CommandContext& context);

@@ -23,6 +23,7 @@ CommandSpec eval_spec() {
               "heddle eval --checkpoint runs/first\n"
               "  heddle eval --checkpoint weights.safetensors --model lenet --json",
           .flags = {{"checkpoint", "PATH", "folder of a run, or a safetensors file"},
+                    {"best", "", "of a run the checkpoint with the best test accuracy; else the newest"},
                     {"dataset", "NAME", join_names(find_setting("dataset")->choices), "that of the training"},
                     {"data-dir", "DIR", "folder of the data files", "that of the training"},
                     {"part", "NAME", "which images: test or train", "test"},
@@ -79,6 +80,7 @@ Json to_json(const SavedModel& saved, const datasets::ImageDatasetPair& data, co
     matrix.push_back(row);
   }
   return {{"checkpoint", saved.path},
+          {"averaged_weights", saved.averaged},
           {"model", saved.description.model},
           {"data", data_to_json(data)},
           {"samples", result.metrics.samples()},
@@ -114,6 +116,17 @@ void check_fits(const ModelDescription& model, const datasets::ImageDataset& par
                   model.num_classes));
 }
 
+// Classes that are numbered by their names mean the same only if all names are the same.
+void check_classes(const ModelDescription& model, const datasets::ImageDataset& part, const Settings& settings) {
+  if (settings.dataset != "folder") return;
+  for (std::int64_t i = 0; i < part.num_classes; ++i) {
+    const std::string& name = part.class_names[static_cast<std::size_t>(i)];
+    if (name == model.class_name(i)) continue;
+    throw UsageError(fmt::format("the data does not fit the model: class {} is '{}', the model's is '{}'", i, name,
+                                 model.class_name(i)));
+  }
+}
+
 }  // namespace
 
 int run_eval(CommandContext& context) {
@@ -129,7 +142,8 @@ int run_eval(CommandContext& context) {
     throw UsageError("--part is '" + part_name + "'; expected test or train");
   }
   const Runtime runtime = start_runtime(machine_settings(arguments));
-  const SavedModel saved = load_saved_model(arguments.get("checkpoint"), arguments.get("model"), runtime.device);
+  const SavedModel saved =
+      load_saved_model(arguments.get("checkpoint"), arguments.get("model"), runtime.device, arguments.is_on("best"));
   for (const std::string& file : saved.skipped) {
     context.err.line("heddle: warning: an older checkpoint is used, since this one is broken: " + file);
   }
@@ -138,6 +152,7 @@ int run_eval(CommandContext& context) {
   datasets::ImageDataset& part = part_name == "test" ? data.test : data.train;
   fit_images(part, saved.description);
   check_fits(saved.description, part);
+  check_classes(saved.description, part, settings);
   const data::ResidentDataset images(part.images, part.labels, part.height, part.width, part.channels,
                                      saved.description.num_classes, runtime.device);
   const Evaluation result = evaluate(*saved.module, images, saved.description.loader_options());
@@ -149,7 +164,7 @@ int run_eval(CommandContext& context) {
     context.out.line(to_json(saved, data, result).dump(2, ' ', false, Json::error_handler_t::replace));
     return exit_code::kDone;
   }
-  context.out.line("weights  " + saved.path);
+  context.out.line("weights  " + saved.path + (saved.averaged ? ": moving averages" : ""));
   context.out.line("model    " + saved.description.model);
   print_data(data, settings, context.out, context.err);
   context.out.line(fmt::format("accuracy {:.2f}% ({} of {} {} images)", result.metrics.accuracy() * 100,

@@ -5,6 +5,8 @@ namespace heddle::tools {
 const std::vector<Command>& command_list() {
   static const std::vector<Command> list = {
       {"train", "train a model and write a run folder", false, run_train},
+      {"verify-resume", "prove that a training that stops and resumes gives the bits of one that does not", true,
+       run_verify_resume},
       {"eval", "accuracy, loss, per-class table and confusion matrix of a checkpoint", true, run_eval},
       {"predict", "class and probabilities of PNG or IDX images", true, run_predict},
       {"bench", "kernels: first whether they are right, then time, bytes/s, flop/s and share of the limit", true,

@@ -27,8 +27,11 @@ CommandSpec predict_spec() {
               "heddle predict --checkpoint runs/first shoe.png\n"
               "  heddle predict --checkpoint runs/first t10k-images-idx3-ubyte.gz --range 0:5",
           .flags = {{"checkpoint", "PATH", "folder of a run, or a safetensors file"},
+                    {"best", "", "of a run the checkpoint with the best test accuracy; else the newest"},
                     {"range", "N|B:E", "images of an IDX file: one, or from B to before E", "the first ten"},
-                    {"invert", "NAME", "auto, on or off: swap dark and bright; the models know bright things on black",
+                    {"invert", "NAME",
+                     "auto, on or off: swap dark and bright; auto: where the border is bright, "
+                     "unless the model has learned from PNG files; the others know bright things on black",
                      "auto"},
                     {"model", "NAME", "for weights that were not saved by heddle"},
                     {"device", "NAME", "auto, cpu, or cuda[:i,j]", "auto"},
@@ -97,6 +100,8 @@ ImageInput read_all_images(const ParsedArguments& arguments, const ModelDescript
                             .source_height = d.source_height,
                             .source_width = d.source_width};
   options.invert = parse_invert(arguments.get("invert"));
+  // What such a model has learned from looked like the pictures that it is shown.
+  if (d.dataset == "folder" && options.invert == Invert::automatic) options.invert = Invert::off;
   if (arguments.has("range")) options.range = parse_range(arguments.get("range"));
   ImageInput all;
   for (const std::string& path : arguments.positionals) {
@@ -120,7 +125,8 @@ int run_predict(CommandContext& context) {
   if (!arguments.has("checkpoint")) throw UsageError("heddle predict needs --checkpoint PATH");
   if (arguments.positionals.empty()) throw UsageError("heddle predict needs at least one image file");
   const Runtime runtime = start_runtime(machine_settings(arguments));
-  const SavedModel saved = load_saved_model(arguments.get("checkpoint"), arguments.get("model"), runtime.device);
+  const SavedModel saved =
+      load_saved_model(arguments.get("checkpoint"), arguments.get("model"), runtime.device, arguments.is_on("best"));
   for (const std::string& file : saved.skipped) {
     context.err.line("heddle: warning: an older checkpoint is used, since this one is broken: " + file);
   }

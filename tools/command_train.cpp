@@ -1,35 +1,32 @@
 // `heddle train`: checks everything, then makes the run folder, then trains.
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 
-#include "engine/device/device_runtime.h"
-#include "nccl_comm/rank_threads.h"
 #include "tools/command.h"
 #include "tools/data_source.h"
+#include "tools/duration.h"
 #include "tools/rank_process.h"
 #include "tools/training_job.h"
 
 namespace heddle::tools {
 namespace {
 
-// Frees the host copy of the images once the device has its own.
-data::ResidentDataset make_resident(datasets::ImageDataset& part, Device device) {
-  data::ResidentDataset resident(part.images, part.labels, part.height, part.width, part.channels, part.num_classes,
-                                 device);
-  // Ranks read it on streams of their own.
-  runtime_for(device).synchronize(current_stream(device));
-  part.images = {};
-  part.labels = {};
-  return resident;
+// The time runs from the program's start, near enough: who limits it has a slot to keep to.
+StopLimits stop_limits(const Settings& settings) {
+  const double seconds = *parse_duration(settings.time_limit);
+  if (seconds == 0) return {};
+  const std::chrono::duration<double> time(seconds);
+  using Clock = std::chrono::steady_clock;
+  return {.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(time)};
 }
 
 // processes: the other ranks, if they are processes; null: those that are asked for are threads.
 int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communicator* processes,
           CommandContext& context) {
+  const StopLimits limits = stop_limits(options.settings);
   const bool reports = processes == nullptr || processes->rank() == 0;
   Runtime runtime = start_runtime(options.settings);
   if (processes != nullptr) share_threads(*processes, options.settings, runtime);
@@ -45,12 +42,11 @@ int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communic
   const ModelDescription description = prepare_data(options.settings, data);
   const data::ResidentDataset train_set = make_resident(data.train, runtime.device);
   const data::ResidentDataset test_set = make_resident(data.test, runtime.device);
-  const auto ranks = static_cast<int>(options.settings.ranks);
   std::optional<StopAgreement> stop;
   if (processes != nullptr) {
-    stop.emplace(interrupt, *processes);
+    stop.emplace(interrupt, *processes, limits);
   } else {
-    stop.emplace(interrupt, ranks);
+    stop.emplace(interrupt, static_cast<int>(options.settings.ranks), limits);
   }
   const TrainingJob job{.options = options,
                         .resumes = options.resumed.has_value(),
@@ -64,13 +60,7 @@ int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communic
                         .out = context.out,
                         .err = context.err};
   if (processes != nullptr) return run_training_job(job, processes);
-  if (ranks == 1) return run_training_job(job, nullptr);
-  std::atomic<int> code{exit_code::kDone};
-  comm::run_rank_threads(ranks, communicator_options(options.settings), [&](comm::Communicator& communicator) {
-    const int rank_code = run_training_job(job, &communicator);
-    if (communicator.rank() == 0) code = rank_code;
-  });
-  return code;
+  return run_training_threads(job);
 }
 
 // This process is one rank of several.

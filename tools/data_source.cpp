@@ -34,6 +34,14 @@ void print_data(const datasets::ImageDatasetPair& data, const Settings& settings
     out.line(fmt::format("data     {}, computed: {} training and {} test images", data.name, data.train.count,
                          data.test.count));
   }
+  if (settings.dataset == "folder") {
+    for (const datasets::DatasetFile& part : files) {
+      out.line(fmt::format("data     {}: {} images, {}x{}x{} in {} classes, crc32 {}", part.path, part.items,
+                           data.train.height, data.train.width, data.train.channels, data.train.num_classes,
+                           crc32_text(part.crc32)));
+    }
+    return;
+  }
   std::string strangers;
   for (std::size_t i = 0; i < files.size(); ++i) {
     const bool known = i < datasets::kFashionMnistFiles.size() && is_fashion_mnist(files[i], i);

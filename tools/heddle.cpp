@@ -20,7 +20,7 @@ std::string help() {
   std::string text = fmt::format(
       "heddle {}: train small image models, and look at what they do\n\nUsage: heddle COMMAND [flags]\n\nCommands:\n",
       version());
-  for (const Command& command : command_list()) text += fmt::format("  {:<9} {}\n", command.name, command.summary);
+  for (const Command& command : command_list()) text += fmt::format("  {:<14} {}\n", command.name, command.summary);
   return text +
          "\nheddle COMMAND --help explains a command and shows an example.\n"
          "Exit codes: 0 done, 1 failed, 2 wrong usage, 129, 130 or 143 interrupted: what a training had is "

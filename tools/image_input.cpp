@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "datasets/alpha.h"
 #include "datasets/idx_file.h"
 #include "engine/core/file.h"
 #include "tools/usage_error.h"
@@ -52,6 +53,10 @@ double border_mean(const datasets::Image& image) {
 datasets::Image fit(const std::string& name, datasets::Image image, const ImageInputOptions& options,
                     std::string& changes) {
   const auto note = [&changes](const std::string& text) { changes += (changes.empty() ? "" : ", ") + text; };
+  if (options.channels == 3 && image.channels == 4) {
+    note("laid over black");
+    image = datasets::without_alpha(std::move(image));
+  }
   if (image.channels != options.channels) {
     if (options.channels != 1 && options.channels != 3) {
       throw UsageError(

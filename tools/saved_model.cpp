@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "datasets/fashion_mnist.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/state_dict.h"
@@ -39,9 +41,15 @@ ModelDescription read_description(const checkpoint::TrainingState& state, const 
 
 }  // namespace
 
-SavedModel load_saved_model(const std::string& checkpoint, const std::string& model, Device device) {
+SavedModel load_saved_model(const std::string& checkpoint, const std::string& model, Device device, bool best) {
   SavedModel saved;
-  const auto found = checkpoint::resolve_checkpoint(checkpoint);
+  const auto found =
+      checkpoint::resolve_checkpoint(checkpoint, best ? checkpoint::Prefer::best : checkpoint::Prefer::newest);
+  if (best && std::filesystem::path(found.path).filename() != checkpoint::kBestCheckpoint) {
+    const std::string reason = found.skipped.empty() ? std::string("there is none") : found.skipped.front();
+    throw UsageError(
+        fmt::format("--best: no {} can be used in {}: {}", checkpoint::kBestCheckpoint, checkpoint, reason));
+  }
   saved.path = found.path;
   saved.skipped = found.skipped;
   const auto state = read_state(saved.path, model);
@@ -51,7 +59,7 @@ SavedModel load_saved_model(const std::string& checkpoint, const std::string& mo
   saved.description = state ? read_description(*state, saved.path) : fashion_mnist_description(model);
   saved.module = make_model(saved.description);
   if (state) {
-    checkpoint::load_checkpoint(saved.path, *saved.module);
+    checkpoint::load_for_use(saved.path, *saved.module, &saved.averaged);
   } else {
     checkpoint::load_weights(saved.path, *saved.module);
   }

@@ -15,12 +15,14 @@ struct SavedModel {
   std::string path;                  // of the file
   std::vector<std::string> skipped;  // newer files of the run that are broken, with the reason
   ModelDescription description;
+  bool averaged = false;               // the weights are a training's moving averages
   std::shared_ptr<nn::Module> module;  // on the device, in evaluation mode
 };
 
 // `checkpoint` is a file, the folder of a run (its newest checkpoint), or a folder of checkpoints. A file that was not
 // written by Heddle holds weights only (with PyTorch's names): then `model` says what they belong to, with the image
 // size and classes of Fashion-MNIST. Throws: IoError; UsageError; InvalidArgument if the weights do not fit the model.
-SavedModel load_saved_model(const std::string& checkpoint, const std::string& model, Device device);
+// best: of a folder the checkpoint that did best on the test images.
+SavedModel load_saved_model(const std::string& checkpoint, const std::string& model, Device device, bool best = false);
 
 }  // namespace heddle::tools

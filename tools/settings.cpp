@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 
+#include "tools/duration.h"
 #include "tools/suggest.h"
 #include "tools/usage_error.h"
 
@@ -150,7 +151,11 @@ void check_combinations(const Settings& s) {
           fmt::format("--accumulate {} is more than the images of --batch-size {}", s.accumulate, s.batch_size));
   require(s.warmup_epochs <= static_cast<double>(s.epochs),
           fmt::format("--warmup-epochs {} is more than --epochs {}", s.warmup_epochs, s.epochs));
+  require(parse_duration(s.time_limit).has_value(),
+          fmt::format("--time-limit is '{}'; expected seconds, or a time such as 45s, 10m, 1h30m or 2d", s.time_limit));
   require(s.dataset != "idx" || !s.data_dir.empty(), "--dataset idx needs --data-dir DIR with the four files");
+  require(s.dataset != "folder" || !s.data_dir.empty(),
+          "--dataset folder needs --data-dir DIR with train/CLASS/*.png and test/CLASS/*.png");
   require(s.dataset != "synthetic" || s.data_dir.empty(),
           fmt::format("--data-dir {} has no effect with --dataset synthetic, which is computed", s.data_dir));
 }

@@ -29,6 +29,7 @@ struct Settings {
   bool nesterov = false;
   double weight_decay = 0.0;
   double clip_grad_norm = 0.0;
+  double ema = 0.0;
 
   std::string schedule = "constant";
   std::int64_t schedule_step = 4;
@@ -53,7 +54,12 @@ struct Settings {
   bool deterministic = false;
   bool reproducible = false;
   bool time_algorithms = false;
+  std::int64_t evaluate_every = 1;
+  std::int64_t early_stop = 0;
+  std::string time_limit = "0";
   std::int64_t checkpoint_every = 1;
+  std::int64_t checkpoint_steps = 0;
+  std::int64_t keep = 3;
   bool graph = true;
   std::int64_t steps_per_launch = 0;
 

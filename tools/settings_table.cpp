@@ -67,8 +67,9 @@ std::vector<Setting> make_table() {
   std::vector<Setting> rows;
   rows.push_back(machine(choice("model", &S::model, "network to train", model_names())));
   rows.push_back(machine(choice("dataset", &S::dataset,
-                                "what to train on; idx = four IDX files of your own in --data-dir", dataset_names(),
-                                {{"folder", "images in folders are not offered by this version; use idx files"}})));
+                                "what to train on; of your own in --data-dir: idx = four IDX files, folder = PNG files "
+                                "as train/CLASS/*.png and test/CLASS/*.png",
+                                dataset_names())));
   rows.push_back(
       machine(changeable(text("data-dir", &S::data_dir, "DIR", "folder of the data files (default: search)"))));
   rows.push_back(
@@ -95,6 +96,11 @@ std::vector<Setting> make_table() {
 
   rows.push_back(
       number("clip-grad-norm", &S::clip_grad_norm, "largest L2 norm of the gradient, 0 = no limit", 0, 1e38));
+
+  rows.push_back(below_max(number("ema", &S::ema,
+                                  "decay of a moving average of the weights, which is what is evaluated then, such "
+                                  "as 0.999; 0 = none",
+                                  0, 1)));
 
   rows.push_back(choice("schedule", &S::schedule, "of the learning rate", {"constant", "step", "cosine"}));
 
@@ -144,9 +150,23 @@ std::vector<Setting> make_table() {
                                 "implies --deterministic")));
   rows.push_back(machine(on_off("time-algorithms", &S::time_algorithms,
                                 "on a GPU: measure the library's algorithms in the first step and keep the fastest")));
+  rows.push_back(machine(changeable(
+      integer("evaluate-every", &S::evaluate_every,
+              "epochs between two passes over the test images; the last epoch always gets one", 1, kManyItems))));
+  rows.push_back(machine(changeable(
+      integer("early-stop", &S::early_stop,
+              "end the run after N epochs without a better test accuracy, 0 = after --epochs only", 0, kManyItems))));
+  rows.push_back(
+      machine(changeable(text("time-limit", &S::time_limit, "TIME",
+                              "save and stop after the step at which so much time has passed, as in 90, 45s or 1h30m; "
+                              "0 = no limit. --resume goes on, with the same limit again"))));
   rows.push_back(
       machine(changeable(integer("checkpoint-every", &S::checkpoint_every,
                                  "epochs between checkpoints; the last epoch always gets one", 1, kManyItems))));
+  rows.push_back(machine(changeable(integer("checkpoint-steps", &S::checkpoint_steps,
+                                            "steps between checkpoints inside an epoch; 0 = none", 0, kManyItems))));
+  rows.push_back(machine(
+      changeable(integer("keep", &S::keep, "newest checkpoints to keep; the best one is kept besides", 1, 1e6))));
   rows.push_back(machine(changeable(on_off(
       "graph", &S::graph, "record a step once and replay it, on a GPU; --no-graph launches each kernel by itself"))));
   rows.push_back(

@@ -17,6 +17,7 @@ struct Group {
   const char* first;
   const char* title;
 };
+constexpr const char* kRunGroup = "Run";
 constexpr Group kGroups[] = {{"model", "What to train"},
                              {"epochs", "How long"},
                              {"optimizer", "Updates"},
@@ -121,6 +122,24 @@ TrainOptions read_resumed_run(const ParsedArguments& arguments, bool reports) {
 
 }  // namespace
 
+std::vector<FlagSpec> setting_flags() {
+  std::vector<FlagSpec> flags;
+  std::string group;
+  for (const Setting& row : setting_table()) {
+    for (const Group& candidate : kGroups) {
+      if (row.name == candidate.first) group = candidate.title;
+    }
+    flags.push_back(flag_of(row, group));
+  }
+  flags.push_back(
+      {"config", "FILE", "settings from a JSON file with the names above, or from a run.json", "", kRunGroup});
+  flags.push_back({"preset", "NAME",
+                   "settings that belong together: " + join_names(preset_names(), "|") +
+                       "; stronger than --config, weaker than other flags",
+                   "", kRunGroup});
+  return flags;
+}
+
 CommandSpec train_spec() {
   CommandSpec spec{.name = "heddle train",
                    .summary = "train a model and write a run folder",
@@ -128,22 +147,10 @@ CommandSpec train_spec() {
                        "heddle train --model lenet --preset best --out runs/first\n"
                        "  heddle train --model lenet --lr 0.05 --momentum 0.9 --epochs 5 --batch-size 128\n"
                        "  heddle train --resume runs/first"};
-  std::string group;
-  for (const Setting& row : setting_table()) {
-    for (const Group& candidate : kGroups) {
-      if (row.name == candidate.first) group = candidate.title;
-    }
-    spec.flags.push_back(flag_of(row, group));
-  }
-  const std::string run = "Run";
+  spec.flags = setting_flags();
+  const std::string run = kRunGroup;
   spec.flags.push_back({"out", "DIR", "new folder of the run (default: runs/MODEL-DATASET-TIME)", "", run});
   spec.flags.push_back({"resume", "DIR", "continue the run in this folder", "", run});
-  spec.flags.push_back(
-      {"config", "FILE", "settings from a JSON file with the names above, or from a run.json", "", run});
-  spec.flags.push_back({"preset", "NAME",
-                        "settings that belong together: " + join_names(preset_names(), "|") +
-                            "; stronger than --config, weaker than other flags",
-                        "", run});
   spec.flags.push_back({"store", "PLACE",
                         "where ranks that a launcher starts meet, file:FOLDER or tcp:HOST:PORT (default: as the "
                         "launcher says)",

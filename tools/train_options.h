@@ -21,6 +21,8 @@ struct TrainOptions {
 };
 
 CommandSpec train_spec();
+// The settings as flags, in groups; --config and --preset.
+std::vector<FlagSpec> setting_flags();
 
 // A new run: defaults, then --config, then --preset, then flags; later ones win. With --resume the settings of the run,
 // then flags, which must not contradict it. Checks everything that can be checked without data.

@@ -116,6 +116,8 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
           .divide_by_weight_sum = true, .max_gradient_norm = settings.clip_grad_norm, .halt_on_non_finite = true},
       state_{
           .model = settings.model, .total_epochs = settings.epochs, .seed = static_cast<std::uint64_t>(settings.seed)} {
+  // After the weights came from rank 0.
+  if (settings.ema > 0) optimizer_->average_weights(settings.ema);
   if (!shards_) return;
   for (int i = 0; i < shards_->range().size(); ++i) {
     shard_loaders_.emplace_back(loader_, shards_->shard(i).index, comm::kMicroShards);

@@ -4,17 +4,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <ctime>
 #include <optional>
 #include <vector>
 
 #include "engine/core/version.h"
 #include "engine/device/device_runtime.h"
+#include "nccl_comm/rank_threads.h"
 #include "nccl_comm/text_exchange.h"
 #include "tools/command.h"
 #include "tools/config_file.h"
 #include "tools/data_source.h"
+#include "tools/rank_process.h"
 #include "tools/rank_stream.h"
+#include "tools/run_plan.h"
 #include "tools/system_info.h"
 #include "tools/training_run.h"
 #include "tools/usage_error.h"
@@ -44,6 +48,7 @@ Json describe_run(const TrainingJob& job, const nn::Module& model) {
       {"host", host_name()}, {"system", operating_system()}, {"cpu", cpu.model}, {"cpu_features", cpu.features}};
   run["data"] = job.data;
   run["model"] = {{"name", options.settings.model}, {"parameters", model.num_parameters()}};
+  run["classes"] = job.description.class_names;
   return run;
 }
 
@@ -110,10 +115,12 @@ Json describe_step(const StepWork& work) {
   return step;
 }
 
-void finish(const TrainOptions& options, Trainer& trainer, RunFolder& folder, Json run, int code, Console& out) {
+void finish(const TrainOptions& options, Trainer& trainer, RunFolder& folder, Json run, Console& out) {
   const checkpoint::TrainingState& state = trainer.state();
+  const bool finished = is_finished(options.settings, state);
   run["result"] = {{"ended", time_now()},
-                   {"finished", code == exit_code::kDone},
+                   {"finished", finished},
+                   {"stopped_early", finished && state.epoch < options.settings.epochs},
                    {"epochs", state.epoch},
                    {"steps", state.step},
                    {"best_test_accuracy", state.best_metric.value_or(0.0)},
@@ -122,9 +129,9 @@ void finish(const TrainOptions& options, Trainer& trainer, RunFolder& folder, Js
                    {"weights_crc32", crc32_text(trainer.weights_crc32())}};
   if (const std::optional<StepWork> work = trainer.step_work()) run["result"]["step"] = describe_step(*work);
   folder.write_description(run);
-  if (code == exit_code::kDone) {
+  if (finished) {
     out.line(fmt::format("done     {} epochs; best test accuracy {:.2f}% in epoch {}; weights crc32 {}; run folder {}",
-                         options.settings.epochs, state.best_metric.value_or(0.0) * 100, state.best_epoch,
+                         state.epoch, state.best_metric.value_or(0.0) * 100, state.best_epoch,
                          crc32_text(trainer.weights_crc32()), folder.path()));
   }
 }
@@ -137,10 +144,12 @@ void report_finished(const TrainOptions& options, const Trainer& trainer, Consol
         "--epochs {}: the run has {} finished epochs already; to train on give a number above {}, or leave it out",
         options.settings.epochs, state.epoch, state.epoch));
   }
+  const bool early = state.epoch < options.settings.epochs;
   out.line(
-      fmt::format("the run is finished: {} of {} epochs are done, best test accuracy {:.2f}% in epoch {}; "
-                  "--epochs N with a larger N trains on",
-                  state.epoch, options.settings.epochs, state.best_metric.value_or(0.0) * 100, state.best_epoch));
+      fmt::format("the run is finished: {} of {} epochs are done{}, best test accuracy {:.2f}% in epoch {}; "
+                  "--{} N with a larger N trains on",
+                  state.epoch, options.settings.epochs, early ? " (early stop)" : "",
+                  state.best_metric.value_or(0.0) * 100, state.best_epoch, early ? "early-stop" : "epochs"));
 }
 
 // What rank 0 has besides what every rank has.
@@ -233,7 +242,7 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
   if (job.resumes) {
     load_checkpoint(job, trainer, reporter, communicator);
     // The same on all ranks.
-    if (trainer.state().epoch >= settings.epochs) {
+    if (is_finished(settings, trainer.state())) {
       if (reports) report_finished(job.options, trainer, job.out);
       return exit_code::kDone;
     }
@@ -250,11 +259,33 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
                     .communicator = communicator,
                     .report = report ? &*report : nullptr});
   const int code = loop.run();
-  if (reports) finish(job.options, trainer, reporter->folder, std::move(reporter->run), code, job.out);
+  if (reports) finish(job.options, trainer, reporter->folder, std::move(reporter->run), job.out);
   const bool interrupted = code != exit_code::kDone && code != exit_code::kFailed;
   // Behind the last thing that is written.
   if (interrupted) job.stop.leave_together();
   return code;
+}
+
+int run_training_threads(const TrainingJob& job) {
+  const Settings& settings = job.options.settings;
+  if (settings.ranks == 1) return run_training_job(job, nullptr);
+  std::atomic<int> code{exit_code::kDone};
+  comm::run_rank_threads(static_cast<int>(settings.ranks), communicator_options(settings),
+                         [&](comm::Communicator& communicator) {
+                           const int rank_code = run_training_job(job, &communicator);
+                           if (communicator.rank() == 0) code = rank_code;
+                         });
+  return code;
+}
+
+data::ResidentDataset make_resident(datasets::ImageDataset& part, Device device) {
+  data::ResidentDataset resident(part.images, part.labels, part.height, part.width, part.channels, part.num_classes,
+                                 device);
+  // Ranks read it on streams of their own.
+  runtime_for(device).synchronize(current_stream(device));
+  part.images = {};
+  part.labels = {};
+  return resident;
 }
 
 }  // namespace heddle::tools

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "datasets/image_dataset.h"
 #include "engine/comm/communicator.h"
 #include "engine/data/dataset.h"
 #include "tools/console.h"
@@ -33,5 +34,11 @@ struct TrainingJob {
 // Trains. communicator: null for a training with one rank; else all ranks call this, and rank 0 reports. Returns the
 // exit code. Throws: UsageError, IoError, NonFiniteLoss, CommError.
 int run_training_job(const TrainingJob& job, comm::Communicator* communicator);
+
+// The same with the ranks that the settings ask for, as threads of this process; all of them are done when it returns.
+int run_training_threads(const TrainingJob& job);
+
+// Puts images on the device, and frees the host copy once the device has its own.
+data::ResidentDataset make_resident(datasets::ImageDataset& part, Device device);
 
 }  // namespace heddle::tools

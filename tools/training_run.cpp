@@ -4,8 +4,12 @@
 
 #include <chrono>
 #include <cmath>
+#include <optional>
+#include <utility>
 
+#include "engine/optim/averaged_weights.h"
 #include "tools/command.h"
+#include "tools/run_plan.h"
 
 namespace heddle::tools {
 namespace {
@@ -21,15 +25,20 @@ TrainingRun::TrainingRun(const TrainingRunParts& parts) : parts_(parts) {
 }
 
 int TrainingRun::run() {
-  checkpoint::TrainingState& state = parts_.trainer.state();
+  const checkpoint::TrainingState& state = parts_.trainer.state();
+  saved_step_ = parts_.trainer.queued_steps();
   try {
-    while (state.epoch < parts_.settings.epochs) {
+    while (!is_finished(parts_.settings, state)) {
       const bool whole = train_epoch();
       check_replicas();
-      if (!whole) return stop_interrupted();
+      if (!whole) return stop_before_end();
+      if (!evaluates_after(parts_.settings, state.epoch + 1)) {
+        finish_epoch(nullptr);
+        continue;
+      }
       const Evaluation test = evaluate_epoch();
-      if (!test.finished) return stop_interrupted();
-      finish_epoch(test);
+      if (!test.finished) return stop_before_end();
+      finish_epoch(&test);
     }
   } catch (const NonFiniteLoss& error) {
     // Every rank has met it in the same step, so nobody waits for this one; the one that reports says it.
@@ -42,7 +51,7 @@ int TrainingRun::run() {
     clear_progress();
     throw ReplicasDiffer(error.what() + last_checkpoint());
   }
-  return 0;
+  return exit_code::kDone;
 }
 
 void TrainingRun::check_replicas_if_due() {
@@ -63,6 +72,7 @@ bool TrainingRun::train_epoch() {
   while (!parts_.stop.stops_before(rank(), parts_.trainer.queued_steps())) {
     if (!parts_.trainer.advance()) return true;
     check_replicas_if_due();
+    save_if_due();
     show_progress_if_due();
   }
   parts_.trainer.finish_steps();
@@ -71,10 +81,14 @@ bool TrainingRun::train_epoch() {
 
 Evaluation TrainingRun::evaluate_epoch() {
   const Clock::time_point begin = Clock::now();
-  Evaluation test = parts_.evaluator.run([this] {
-    show_progress_if_due();
-    return !parts_.interrupt.requested();
+  std::optional<Evaluation> result;
+  optim::use_averages(parts_.trainer.optimizer(), [&] {
+    result = parts_.evaluator.run([this] {
+      show_progress_if_due();
+      return !parts_.stop.requested();
+    });
   });
+  Evaluation test = std::move(*result);
   evaluation_seconds_ = seconds_since(begin);
   if (test.finished && !std::isfinite(test.metrics.loss())) {
     throw NonFiniteLoss(fmt::format(
@@ -85,37 +99,61 @@ Evaluation TrainingRun::evaluate_epoch() {
   return test;
 }
 
-void TrainingRun::finish_epoch(const Evaluation& test) {
+void TrainingRun::finish_epoch(const Evaluation* test) {
   checkpoint::TrainingState& state = parts_.trainer.state();
   const EpochSums sums = parts_.trainer.sums();
   const std::int64_t epoch = state.epoch + 1;
-  const bool best = !state.best_metric || test.metrics.accuracy() > *state.best_metric;
+  const bool best = test != nullptr && (!state.best_metric || test->metrics.accuracy() > *state.best_metric);
   if (best) {
-    state.best_metric = test.metrics.accuracy();
+    state.best_metric = test->metrics.accuracy();
     state.best_epoch = epoch;
   }
   parts_.trainer.finish_epoch();
   if (parts_.report == nullptr) return;
+  write_epoch(epoch, sums, test, best);
+}
+
+void TrainingRun::write_epoch(std::int64_t epoch, const EpochSums& sums, const Evaluation* test, bool best) {
+  const checkpoint::TrainingState& state = parts_.trainer.state();
+  const double rate = parts_.trainer.learning_rate();
   RunReport& report = *parts_.report;
-  report.folder.append_metrics({{"epoch", epoch},
-                                {"step", state.step},
-                                {"train_loss", sums.metrics.loss()},
-                                {"train_accuracy", sums.metrics.accuracy()},
-                                {"test_loss", test.metrics.loss()},
-                                {"test_accuracy", test.metrics.accuracy()},
-                                {"seconds", sums.seconds},
-                                {"images_per_second", sums.images_per_second()},
-                                {"train_samples", sums.metrics.samples()},
-                                {"learning_rate", parts_.trainer.learning_rate()}});
-  const bool due = epoch % parts_.settings.checkpoint_every == 0 || epoch == parts_.settings.epochs;
-  if (due || best) report.checkpoints.save(parts_.trainer, best);
+  Json metrics = {{"epoch", epoch},
+                  {"step", state.step},
+                  {"train_loss", sums.metrics.loss()},
+                  {"train_accuracy", sums.metrics.accuracy()},
+                  {"test_loss", nullptr},
+                  {"test_accuracy", nullptr},
+                  {"seconds", sums.seconds},
+                  {"images_per_second", sums.images_per_second()},
+                  {"train_samples", sums.metrics.samples()},
+                  {"learning_rate", rate}};
+  std::string test_text;
+  if (test != nullptr) {
+    metrics["test_loss"] = test->metrics.loss();
+    metrics["test_accuracy"] = test->metrics.accuracy();
+    test_text = fmt::format("test loss {:.4f}  accuracy {:.2f}%{}  ", test->metrics.loss(),
+                            test->metrics.accuracy() * 100, best ? " (best)" : "");
+  }
+  report.folder.append_metrics(metrics);
+  if (best || saves_after(parts_.settings, state)) report.checkpoints.save(parts_.trainer, best);
   clear_progress();
   report.out.line(
-      fmt::format("epoch {}/{}  train loss {:.4f}  accuracy {:.2f}%  test loss {:.4f}  accuracy {:.2f}%{}  "
-                  "{:.2f} s  {:.0f} images/s  lr {:.4g}",
-                  epoch, parts_.settings.epochs, sums.metrics.loss(), sums.metrics.accuracy() * 100,
-                  test.metrics.loss(), test.metrics.accuracy() * 100, best ? " (best)" : "", sums.seconds,
-                  sums.images_per_second(), parts_.trainer.learning_rate()));
+      fmt::format("epoch {}/{}  train loss {:.4f}  accuracy {:.2f}%  {}{:.2f} s  {:.0f} images/s  lr {:.4g}", epoch,
+                  parts_.settings.epochs, sums.metrics.loss(), sums.metrics.accuracy() * 100, test_text, sums.seconds,
+                  sums.images_per_second(), rate));
+  if (epoch < parts_.settings.epochs && stops_early(parts_.settings, state)) {
+    report.out.line(fmt::format("early stop: no test accuracy above the {:.2f}% of epoch {} in {} epochs",
+                                *state.best_metric * 100, state.best_epoch, epoch - state.best_epoch));
+  }
+}
+
+void TrainingRun::save_if_due() {
+  const std::int64_t every = parts_.settings.checkpoint_steps, queued = parts_.trainer.queued_steps();
+  // Several steps may have been launched at once.
+  if (every == 0 || queued / every == saved_step_ / every) return;
+  saved_step_ = queued;
+  check_replicas();
+  if (parts_.report != nullptr) parts_.report->checkpoints.save(parts_.trainer, false);
 }
 
 void TrainingRun::show_progress_if_due() {
@@ -143,20 +181,21 @@ void TrainingRun::clear_progress() {
   if (progress_) progress_->clear();
 }
 
-int TrainingRun::stop_interrupted() {
+int TrainingRun::stop_before_end() {
   const int signal = parts_.stop.signal();
-  if (parts_.report != nullptr) save_interrupted(InterruptWatch::signal_name(signal));
-  return InterruptWatch::exit_code(signal);
+  if (parts_.report != nullptr) {
+    save_stopped(signal != 0 ? fmt::format("interrupted by {}", InterruptWatch::signal_name(signal))
+                             : "the time limit of " + parts_.settings.time_limit + " has passed");
+  }
+  return signal != 0 ? InterruptWatch::exit_code(signal) : exit_code::kDone;
 }
 
-void TrainingRun::save_interrupted(const char* signal_name) {
+void TrainingRun::save_stopped(const std::string& reason) {
   clear_progress();
   const std::string path = parts_.report->checkpoints.save(parts_.trainer, false);
   const checkpoint::TrainingState& state = parts_.trainer.state();
-  parts_.report->out.line(
-      fmt::format("interrupted by {} in epoch {} after step {}: saved {}; continue with heddle train "
-                  "--resume {}",
-                  signal_name, state.epoch + 1, state.step, path, parts_.report->folder.path()));
+  parts_.report->out.line(fmt::format("{} in epoch {} after step {}: saved {}; continue with heddle train --resume {}",
+                                      reason, state.epoch + 1, state.step, path, parts_.report->folder.path()));
 }
 
 std::string TrainingRun::last_checkpoint() const {

@@ -43,18 +43,23 @@ class TrainingRun {
  public:
   explicit TrainingRun(const TrainingRunParts& parts);
 
-  // Trains up to --epochs. Returns the exit code: done, or interrupted and saved. Throws: NonFiniteLoss and
+  // Trains up to --epochs or an early stop. Returns the exit code: done (also when the time limit has passed and the
+  // rest is left to --resume), or interrupted and saved. Throws: NonFiniteLoss and
   // ReplicasDiffer, whose messages name the last checkpoint; IoError when something cannot be written.
   int run();
 
  private:
-  // Steps of the epoch that runs; false if a signal came.
+  // Steps of the epoch that runs; false if it is to stop before the end.
   bool train_epoch();
   Evaluation evaluate_epoch();
-  void finish_epoch(const Evaluation& test);
+  // test: null after an epoch without evaluation.
+  void finish_epoch(const Evaluation* test);
+  void write_epoch(std::int64_t epoch, const EpochSums& sums, const Evaluation* test, bool best);
+  // --checkpoint-steps.
+  void save_if_due();
   void show_progress_if_due();
-  int stop_interrupted();
-  void save_interrupted(const char* signal_name);
+  int stop_before_end();
+  void save_stopped(const std::string& reason);
   // The drift monitor: after every --check-replicas steps, and before anything is saved.
   void check_replicas_if_due();
   void check_replicas();
@@ -67,6 +72,7 @@ class TrainingRun {
   TrainingRunParts parts_;
   std::optional<Progress> progress_;  // of the rank that reports
   double evaluation_seconds_ = 0.0;   // of the last one
+  std::int64_t saved_step_ = 0;       // steps that were queued when save_if_due() saved last
 };
 
 }  // namespace heddle::tools

@@ -43,6 +43,12 @@ struct UpdateTensors {
   Tensor first_state, second_state;
   Tensor bf16_weights;  // undefined, or bf16: gets the updated weights of the ranges in the same pass
   Tensor scalars;       // undefined, or what prepare_update wrote for these gradients
+  // Undefined, or f32: moving averages of the weights, which follow the updated weights of the ranges in the same pass:
+  //   averages += (1 - d) (weights - averages),  d = min(average_decay, (1 + t) / (10 + t)),  t = kStep + 1.
+  // The smaller decay of the first updates lets the average forget the weights that a training begins with.
+  // Source: Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control Optim. 30,
+  // 1992; the warm-up is num_updates of tf.train.ExponentialMovingAverage.
+  Tensor averages;
 };
 
 // Convolution, ReLU and 2x2 pooling in one pass each way, for backends that have one (Backend::fused_conv2d_pool): the

@@ -148,6 +148,7 @@ struct UpdateParams {
   bool divide_by_weight_sum = false;  // gradients are divided by tail[kWeightSum] (by nothing if it is 0)
   bool halt_on_non_finite = false;    // a step that meets NaN or infinity raises kHalted
   bool finish = true;                 // the last call of an update: counters move on and the record is written
+  double average_decay = 0.0;         // of UpdateTensors::averages, in [0, 1)
 };
 
 // What an update tells the host: one entry of a ring in memory that both see (StepState::records).

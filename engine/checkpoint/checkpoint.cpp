@@ -1,7 +1,11 @@
 #include "engine/checkpoint/checkpoint.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
+#include "engine/checkpoint/averages.h"
 #include "engine/checkpoint/checksum.h"
 #include "engine/checkpoint/state_dict.h"
 #include "engine/checkpoint/training_state.h"
@@ -11,6 +15,7 @@ namespace heddle::checkpoint {
 namespace {
 
 constexpr std::string_view kOptimizerPrefix = "optimizer/";
+constexpr std::string_view kAverage = "average";  // the state tensor that is kept parameter by parameter
 
 TensorToWrite to_write(std::string name, const Tensor& host) {
   const auto dims = host.shape().dims();
@@ -27,7 +32,7 @@ void require_checksum(const SafetensorsFile& file) {
 
 // Host copies of the optimiser's tensors, in the order of state_tensors().
 std::vector<Tensor> read_optimizer(const SafetensorsFile& file, const detail::StateRecord& record,
-                                   optim::Optimizer& optimizer) {
+                                   const nn::Module& model, optim::Optimizer& optimizer) {
   const auto refuse = [&](const std::string& reason) { throw IoError(file.path(), "does not fit: " + reason); };
   if (!record.optimizer.has_value()) refuse("it was saved without an optimiser");
   if (record.optimizer->name != optimizer.name()) {
@@ -36,6 +41,11 @@ std::vector<Tensor> read_optimizer(const SafetensorsFile& file, const detail::St
   std::vector<Tensor> values;
   std::vector<std::string> known;
   for (const auto& [name, tensor] : optimizer.state_tensors()) {
+    if (name == kAverage) {
+      values.push_back(detail::read_flat_averages(model, optimizer.parameters(), file));
+      for (const nn::NamedVariable& p : model.named_parameters()) known.push_back(detail::average_name(p.name));
+      continue;
+    }
     known.push_back(std::string(kOptimizerPrefix) + name);
     const TensorEntry* const entry = file.find(known.back());
     if (entry == nullptr) refuse(join_text("it has no state '", name, "' that ", optimizer.name(), " needs here"));
@@ -80,6 +90,11 @@ void save_checkpoint(const std::string& path, nn::Module& model, optim::Optimize
     record.optimizer = detail::OptimizerState{optimizer->name(), optimizer->step_count(), optimizer->random_count(),
                                               optimizer->learning_rate()};
     for (const auto& [name, tensor] : optimizer->state_tensors()) {
+      if (name == kAverage) {
+        StateDict averages = detail::split_averages(model, optimizer->parameters(), tensor.to(Device::cpu()));
+        std::move(averages.begin(), averages.end(), std::back_inserter(tensors));
+        continue;
+      }
       tensors.emplace_back(std::string(kOptimizerPrefix) + name, tensor.to(Device::cpu()));
     }
   }
@@ -88,14 +103,24 @@ void save_checkpoint(const std::string& path, nn::Module& model, optim::Optimize
   write_with_checksum(path, list, detail::to_metadata(record));
 }
 
-TrainingState load_checkpoint(const std::string& path, nn::Module& model, optim::Optimizer* optimizer) {
+namespace {
+
+TrainingState load(const std::string& path, nn::Module& model, optim::Optimizer* optimizer, bool* averaged) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   const detail::StateRecord record = read_record(file);
   const auto streams = model.named_random_streams();
   check_streams(path, record, streams);
-  const std::vector<Tensor> values = read_state(model, file, kOptimizerPrefix);
+  std::vector<Tensor> values = read_state(model, file, kOptimizerPrefix);
+  if (averaged != nullptr) {
+    *averaged = detail::has_averages(file);
+    // Parameters come before the buffers.
+    if (*averaged) {
+      std::vector<Tensor> averages = detail::read_averages(model, file);
+      std::move(averages.begin(), averages.end(), values.begin());
+    }
+  }
   std::vector<Tensor> optimizer_values;
-  if (optimizer != nullptr) optimizer_values = read_optimizer(file, record, *optimizer);
+  if (optimizer != nullptr) optimizer_values = read_optimizer(file, record, model, *optimizer);
   require_checksum(file);
   // Nothing below fails for what a file holds.
   apply_state(model, values);
@@ -111,6 +136,17 @@ TrainingState load_checkpoint(const std::string& path, nn::Module& model, optim:
                                 record.optimizer->learning_rate);
   }
   return record.training;
+}
+
+}  // namespace
+
+TrainingState load_checkpoint(const std::string& path, nn::Module& model, optim::Optimizer* optimizer) {
+  return load(path, model, optimizer, nullptr);
+}
+
+TrainingState load_for_use(const std::string& path, nn::Module& model, bool* averaged) {
+  bool found = false;
+  return load(path, model, nullptr, averaged == nullptr ? &found : averaged);
 }
 
 TrainingState read_training_state(const std::string& path) { return read_record(SafetensorsFile::open(path)).training; }

@@ -1,5 +1,7 @@
 // A training run's state in one safetensors file: the model in PyTorch's names and layouts, the optimiser's tensors
-// under "optimizer/", and counters, seed and settings as metadata. Used by the trainer and by embedders.
+// under "optimizer/" (moving averages of the weights, if it keeps them, in PyTorch's layouts too, under
+// "optimizer/average/" and the parameters' names), and counters, seed and settings as metadata. Used by the trainer and
+// by embedders.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +38,19 @@ void save_checkpoint(const std::string& path, nn::Module& model, optim::Optimize
 // Throws: IoError: damaged, no checkpoint, or it does not fit the model or the optimiser (both sides are named).
 TrainingState load_checkpoint(const std::string& path, nn::Module& model, optim::Optimizer* optimizer = nullptr);
 
+// The same for a model that is to be used, not trained on: with the moving averages of the weights where the checkpoint
+// has them (Optimizer::average_weights), else with the weights. Buffers are those of the training. `averaged`, unless
+// null, is told which. Throws: as load_checkpoint.
+TrainingState load_for_use(const std::string& path, nn::Module& model, bool* averaged = nullptr);
+
 // The state alone, from the header; for a caller that has to build the model first. Throws: IoError.
 TrainingState read_training_state(const std::string& path);
 
 // Reads the whole file and compares it with its checksum. Throws: IoError.
 void verify_checkpoint(const std::string& path);
+
+// The name of a run's best checkpoint in its folder.
+inline constexpr const char* kBestCheckpoint = "best.safetensors";
 
 // What find_checkpoint found.
 struct FoundCheckpoint {

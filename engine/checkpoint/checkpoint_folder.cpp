@@ -13,7 +13,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kSuffix = ".safetensors";
-constexpr const char* kBestName = "best.safetensors";
 constexpr const char* kSupersededSuffix = ".superseded";
 constexpr const char* kSubfolder = "checkpoints";
 constexpr std::size_t kStepDigits = 12;
@@ -67,7 +66,7 @@ bool exists(const std::string& path) {
 std::optional<FoundCheckpoint> find_checkpoint(const std::string& folder) {
   std::vector<std::string> candidates;
   for (const std::int64_t step : list_steps(folder)) candidates.push_back(join_path(folder, step_name(step)));
-  if (const std::string best = join_path(folder, kBestName); exists(best)) candidates.push_back(best);
+  if (const std::string best = join_path(folder, kBestCheckpoint); exists(best)) candidates.push_back(best);
   FoundCheckpoint found;
   for (const std::string& path : candidates) {
     try {
@@ -89,7 +88,7 @@ FoundCheckpoint resolve_checkpoint(const std::string& path, Prefer prefer) {
   const std::string below = join_path(path, kSubfolder);
   const std::string folder = is_folder(below) ? below : path;
   std::vector<std::string> skipped;
-  if (const std::string best = join_path(folder, kBestName); prefer == Prefer::best && exists(best)) {
+  if (const std::string best = join_path(folder, kBestCheckpoint); prefer == Prefer::best && exists(best)) {
     try {
       verify_checkpoint(best);
       return {best, {}};
@@ -110,7 +109,7 @@ CheckpointFolder::CheckpointFolder(std::string folder, int keep_last)
   remove_stale_temp_files(folder_);
 }
 
-std::string CheckpointFolder::best_path() const { return join_path(folder_, kBestName); }
+std::string CheckpointFolder::best_path() const { return join_path(folder_, kBestCheckpoint); }
 
 std::string CheckpointFolder::save(nn::Module& model, optim::Optimizer* optimizer, const TrainingState& state,
                                    bool is_best) {

@@ -17,6 +17,10 @@ namespace {
 // that an element is always computed by the same instructions, and its bits do not depend on the number of threads.
 constexpr std::int64_t kUnit = 64;
 
+// Elements that are updated, copied and averaged before the next ones are read, so that all of it is one pass over
+// memory: they and their state fit into a second-level cache.
+constexpr std::int64_t kPassBlock = 4096;
+
 // Elements whose squares are summed together: the cut is fixed, so the sum does not depend on threads.
 constexpr std::int64_t kBlock = 65536;
 
@@ -42,6 +46,9 @@ double mean_scale(const float* tail, const UpdateParams& params) {
   const double weight_sum = static_cast<double>(tail[tail_slot::kWeightSum]);
   return weight_sum == 0 ? 0 : 1 / weight_sum;
 }
+
+// How far the averages follow the weights, see UpdateTensors::averages.
+float average_share(double decay, double t) { return static_cast<float>(1 - std::min(decay, (1 + t) / (10 + t))); }
 
 // What an update works with, once for all ranges.
 struct UpdateValues {
@@ -101,13 +108,18 @@ void run_update(const char* op, UpdateTensors& tensors, std::span<const Range> r
   if (!halted && !values.skip) {
     const simd::SimdKernels& kernels = simd::simd_kernels();
     const float* const weights = data_of<float>(tensors.weights);
+    float* const averages = data_of<float>(tensors.averages);
+    const float share = average_share(params.average_decay, values.step);
     auto* const copies = tensors.bf16_weights.defined() ? data_of<std::uint16_t>(tensors.bf16_weights) : nullptr;
     for (const Range& range : ranges) {
       parallel_for((range.numel + kUnit - 1) / kUnit, kGrain / kUnit, [&](std::int64_t first, std::int64_t last) {
-        const std::int64_t begin = range.begin + first * kUnit;
-        const std::int64_t end = range.begin + std::min(last * kUnit, range.numel);
-        if (const std::int64_t count = apply(range, values, simd::Range{begin, end}); count > 0) refused += count;
-        if (copies != nullptr) kernels.to_bfloat16(weights + begin, copies + begin, end - begin);
+        const std::int64_t last_end = range.begin + std::min(last * kUnit, range.numel);
+        for (std::int64_t begin = range.begin + first * kUnit; begin < last_end; begin += kPassBlock) {
+          const std::int64_t end = std::min(begin + kPassBlock, last_end);
+          if (const std::int64_t count = apply(range, values, simd::Range{begin, end}); count > 0) refused += count;
+          if (copies != nullptr) kernels.to_bfloat16(weights + begin, copies + begin, end - begin);
+          if (averages != nullptr) kernels.move_towards(weights + begin, share, averages + begin, end - begin);
+        }
       });
     }
   }

@@ -42,7 +42,7 @@ const char* Adam::name() const noexcept {
   return !groups_.empty() && groups_.front().params.decoupled ? "adamw" : "adam";
 }
 
-std::vector<std::pair<std::string, Tensor>> Adam::state_tensors() {
+std::vector<std::pair<std::string, Tensor>> Adam::own_state_tensors() {
   return {{"first_moment", first_moment_}, {"second_moment", second_moment_}};
 }
 

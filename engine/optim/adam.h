@@ -27,10 +27,10 @@ class Adam : public Optimizer {
 
   // "adamw" if the first group's decay is decoupled, else "adam".
   const char* name() const noexcept override;
-  // "first_moment", "second_moment".
-  std::vector<std::pair<std::string, Tensor>> state_tensors() override;
 
  protected:
+  // "first_moment", "second_moment".
+  std::vector<std::pair<std::string, Tensor>> own_state_tensors() override;
   void update(UpdateTensors& tensors, const UpdateParams& params) override;
 
  private:

@@ -51,9 +51,11 @@ void Optimizer::step(const StepOptions& options) {
                "zero_grad(); give CrossEntropyOptions::stats, or leave divide_by_weight_sum out");
   parameters_.finish_gradients();
   const UpdateParams params{.divide_by_weight_sum = options.divide_by_weight_sum,
-                            .halt_on_non_finite = options.halt_on_non_finite};
+                            .halt_on_non_finite = options.halt_on_non_finite,
+                            .average_decay = average_decay_};
   UpdateTensors tensors{
       .weights = parameters_.data(), .gradients = parameters_.gradients(), .tail = parameters_.tail().read()};
+  tensors.averages = averages_;
   prepared_ = options.want_gradient_norm || options.max_gradient_norm > 0;
   if (prepared_) {
     backend_for(parameters_.device())
@@ -61,6 +63,18 @@ void Optimizer::step(const StepOptions& options) {
     tensors.scalars = scalars_;
   }
   update(tensors, params);
+}
+
+void Optimizer::average_weights(double decay) {
+  HEDDLE_CHECK(decay > 0 && decay < 1, name(), ": the averages' decay ", decay, " is not above 0 and below 1");
+  averages_ = parameters_.data().clone();
+  average_decay_ = decay;
+}
+
+std::vector<std::pair<std::string, Tensor>> Optimizer::state_tensors() {
+  std::vector<std::pair<std::string, Tensor>> tensors = own_state_tensors();
+  if (averages_.defined()) tensors.emplace_back("average", averages_);
+  return tensors;
 }
 
 double Optimizer::gradient_norm() const {

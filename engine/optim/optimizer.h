@@ -73,11 +73,19 @@ class Optimizer {
   // Counters, learning rates and records of this training; see step/status_block for a reader that does not block.
   StepState& state() noexcept { return state_; }
 
+  // From now on each update moves an exponential average of the weights with it, in the same pass; see
+  // UpdateTensors::averages for the formula and the warm-up of the decay. It begins with the weights of now, so load
+  // them before. A skipped update leaves it alone, frozen parameters stay as they are in it. It is a state tensor
+  // ("average"). Throws: InvalidArgument unless 0 < decay < 1.
+  void average_weights(double decay);
+  // Flat, in the buffer's layout; undefined without average_weights(). To evaluate them: averaged_weights.h.
+  const Tensor& averages() const noexcept { return averages_; }
+
   // "sgd", "adam", "adamw".
   virtual const char* name() const noexcept = 0;
   // State tensors by name ("momentum"; flat, in the buffer's layout) for checkpoints; scalars: step_count,
   // learning_rate.
-  virtual std::vector<std::pair<std::string, Tensor>> state_tensors() = 0;
+  std::vector<std::pair<std::string, Tensor>> state_tensors();
   void restore_counters(std::int64_t step_count, double learning_rate) {
     restore_counters(step_count, step_count, learning_rate);
   }
@@ -88,6 +96,8 @@ class Optimizer {
 
  protected:
   Optimizer(nn::ParameterBuffer& parameters, double learning_rate);
+  // State tensors of the update rule alone.
+  virtual std::vector<std::pair<std::string, Tensor>> own_state_tensors() = 0;
   // Updates the groups; the tensors lack the optimiser's own state.
   virtual void update(UpdateTensors& tensors, const UpdateParams& params) = 0;
   // Throws: InvalidArgument if a range is out of bounds or a parameter is in two groups.
@@ -125,6 +135,8 @@ class Optimizer {
   };
   std::vector<FlatRange> live_ranges(const std::vector<SegmentRange>& ranges) const;
 
+  Tensor averages_;  // undefined: none are kept
+  double average_decay_ = 0.0;
   Tensor scalars_;         // of prepare_update (step_scalar::kCount)
   bool prepared_ = false;  // the last step called it
   double learning_rate_ = 0.0;

@@ -33,7 +33,7 @@ Sgd::Sgd(nn::ParameterBuffer& parameters, double learning_rate, std::span<const 
   if (has_momentum) velocity_ = make_state();
 }
 
-std::vector<std::pair<std::string, Tensor>> Sgd::state_tensors() {
+std::vector<std::pair<std::string, Tensor>> Sgd::own_state_tensors() {
   if (!velocity_.defined()) return {};
   return {{"momentum", velocity_}};
 }

@@ -24,10 +24,10 @@ class Sgd final : public Optimizer {
   Sgd(nn::ParameterBuffer& parameters, double learning_rate, std::span<const Group> groups);
 
   const char* name() const noexcept override { return "sgd"; }
-  // "momentum", if a group has one.
-  std::vector<std::pair<std::string, Tensor>> state_tensors() override;
 
  protected:
+  // "momentum", if a group has one.
+  std::vector<std::pair<std::string, Tensor>> own_state_tensors() override;
   void update(UpdateTensors& tensors, const UpdateParams& params) override;
 
  private:

@@ -51,6 +51,8 @@ void run_update(const char* op, UpdateTensors& t, std::span<const Range> ranges,
                               .learning_rates = data_of<float>(static_cast<const Tensor&>(state.learning_rates())),
                               .rate_count = state.learning_rates().numel(),
                               .records = reinterpret_cast<UpdateRecord*>(state.device_records()),
+                              .averages = data_of<float>(t.averages),
+                              .average_decay = params.average_decay,
                               .divide_by_weight_sum = params.divide_by_weight_sum,
                               .halt_on_non_finite = params.halt_on_non_finite,
                               .finish = params.finish};

@@ -88,6 +88,12 @@ __device__ inline bool is_last_block(unsigned long long* ticket) {
   return last;
 }
 
+// How far the averages follow the weights after update t, counted from 1: less than 1 - decay is left of what was
+// there only once t is large.
+__device__ inline float average_share(double decay, double t) {
+  return static_cast<float>(1 - fmin(decay, (1 + t) / (10 + t)));
+}
+
 __device__ inline double mean_scale(const float* tail, bool divide) {
   if (!divide) return 1;
   const double weight_sum = static_cast<double>(tail[kTailWeightSum]);
@@ -124,20 +130,22 @@ __device__ inline void finish_update(const UpdateBuffers& b, float rate, bool sk
 
 // One update of all ranges. One thread: packs of four elements, a grid apart. Blocks of 256; a grid of any size that
 // fills the GPU. Bytes an element: SGD reads 8 and writes 4, with momentum 12 and 8, Adam 16 and 12; the bf16 copy
-// writes 2 more. Deterministic. The last block to end moves the counters on; all others have read them by then.
+// writes 2 more, averages read 4 and write 4 more. Deterministic. The last block to end moves the counters on; all
+// others have read them by then.
 template <class Settings>
 __global__ void __launch_bounds__(kUpdateThreads)
     update_kernel(UpdateBuffers b, const __grid_constant__ UpdateRanges<Settings> ranges) {
   using Values = decltype(values_of(Settings{}, 0.0, 0.0, 0.0));
   __shared__ Values values[kMaxRanges];
   __shared__ std::int64_t first_pack[kMaxRanges], end_index[kMaxRanges];
-  __shared__ float rate;
+  __shared__ float rate, share;
   __shared__ bool skipped, idle;
   if (threadIdx.x == 0) {
     const std::int64_t batch = b.counters[kCounterBatch];
     rate = b.learning_rates[batch < b.rate_count - 1 ? batch : b.rate_count - 1];
     skipped = b.scalars == nullptr ? b.tail[kTailNonFinite] > 0 : b.scalars[kScalarSkip] != 0;
     idle = skipped || b.counters[kCounterHalted] != 0;
+    share = average_share(b.average_decay, static_cast<double>(b.counters[kCounterStep] + 1));
   }
   __syncthreads();
   if (const int r = static_cast<int>(threadIdx.x); r < ranges.count) {
@@ -175,6 +183,12 @@ __global__ void __launch_bounds__(kUpdateThreads)
 #pragma unroll
         for (int k = 0; k < 4; ++k) copy.at[k] = convert_to<bf16>(w.at[k]);
         store_pack<4>(b.bf16_weights + at, copy);
+      }
+      if (b.averages != nullptr) {
+        auto average = load_pack<4>(b.averages + at);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) average.at[k] += share * (w.at[k] - average.at[k]);
+        store_pack<4>(b.averages + at, average);
       }
     }
   }

@@ -39,6 +39,8 @@ struct UpdateBuffers {
   const float* learning_rates;  // (rate_count)
   std::int64_t rate_count;
   UpdateRecord* records;  // (kUpdateRecords), memory of the host
+  float* averages;        // (n), or null
+  double average_decay;
   bool divide_by_weight_sum, halt_on_non_finite, finish;
 };
 

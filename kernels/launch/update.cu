@@ -35,9 +35,9 @@ void update(const UpdateBuffers& b, const UpdateRanges<Settings>& ranges, cudaSt
   launch("update", update_kernel<Settings>, cover(ranges.packs, kUpdateThreads, 1, kMaxBlocks), stream,
          {access_of(ranges, b.weights, true, true), access_of(ranges, b.gradients, true, false),
           access_of(ranges, b.first_state, true, true), access_of(ranges, b.second_state, true, true),
-          access_of(ranges, b.bf16_weights, false, true), reads(b.tail, kTailCount), reads(b.scalars, kScalarCount),
-          updates(b.counters, kCounterCount), reads(b.learning_rates, b.rate_count),
-          writes_some(b.records, kUpdateRecords, 1)},
+          access_of(ranges, b.bf16_weights, false, true), access_of(ranges, b.averages, true, true),
+          reads(b.tail, kTailCount), reads(b.scalars, kScalarCount), updates(b.counters, kCounterCount),
+          reads(b.learning_rates, b.rate_count), writes_some(b.records, kUpdateRecords, 1)},
          b, ranges);
 }
 

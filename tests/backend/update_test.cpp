@@ -1,4 +1,5 @@
 // Optimiser updates against the references, the sequences that PyTorch gives, and what a step leaves for the next one.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -136,6 +137,88 @@ TEST_CASE("Adam and AdamW agree with PyTorch's formula") {
              .dtypes = {DType::f32}});
       }
     }
+  }
+}
+
+TEST_CASE("averages follow the updated weights of the ranges, slowly once enough updates are done") {
+  constexpr double kDecay = 0.99;
+  for (const std::int64_t done : {0, 9, 5000}) {
+    const double t = static_cast<double>(done + 1);
+    const double kept = std::min(kDecay, (1 + t) / (10 + t));
+    for (const Case& c : kCases) {
+      const auto averaged = [&](const Array& weights, Array averages) {
+        for (std::int64_t i = c.begin; i < c.begin + c.numel; ++i) {
+          averages[i] = kept * averages[i] + (1 - kept) * weights[i];
+        }
+        return averages;
+      };
+      const SgdRange sgd{c.begin, c.numel, {.momentum = 0.9, .nesterov = true}};
+      const AdamRange adam{c.begin, c.numel, {}};
+      const UpdateParams params{.divide_by_weight_sum = true, .average_decay = kDecay};
+      const auto check = [&](const char* name, auto update, auto reference) {
+        expect_parity_everywhere({.name = join_text(name, " ", c.n, " with averages after ", done),
+                                  .inputs = {random_input({c.n}, -9, 9), exact_input(tail_of(8), DType::f32)},
+                                  .outputs = {{{c.n}, {}, random_array({c.n}, -1, 1, 3)},
+                                              {{c.n}, {}, random_array({c.n}, 0.1, 1, 4)},
+                                              {{c.n}, {}, random_array({c.n}, 0.1, 1, 5)},
+                                              {{c.n}, {}, random_array({c.n}, -1, 1, 6)}},
+                                  .call =
+                                      [&](auto& in, auto& out, WriteMode) {
+                                        Training training(0.25, done, out[0].device());
+                                        UpdateTensors tensors{.weights = out[0],
+                                                              .gradients = in[0],
+                                                              .tail = in[1],
+                                                              .first_state = out[1],
+                                                              .second_state = out[2],
+                                                              .averages = out[3]};
+                                        update(backend_of(out), tensors, training.state);
+                                      },
+                                  .reference = reference,
+                                  .any_alignment = false,
+                                  .tolerance = 2,
+                                  .dtypes = {DType::f32}});
+      };
+      check(
+          "sgd",
+          [&](Backend& backend, UpdateTensors& tensors, StepState& state) {
+            backend.sgd_update(tensors, {&sgd, 1}, params, state);
+          },
+          [&](const Arrays& in) {
+            auto next =
+                reference::sgd_update(in[2], in[0], in[3], sgd, {.learning_rate = 0.25, .gradient_scale = 0.125});
+            return Arrays{next.w, next.velocity, in[4], averaged(next.w, in[5])};
+          });
+      check(
+          "adam",
+          [&](Backend& backend, UpdateTensors& tensors, StepState& state) {
+            backend.adam_update(tensors, {&adam, 1}, params, state);
+          },
+          [&](const Arrays& in) {
+            auto next = reference::adam_update(in[2], in[0], in[3], in[4], adam,
+                                               {.learning_rate = 0.25, .gradient_scale = 0.125, .step = t});
+            return Arrays{next.w, next.first_moment, next.second_moment, averaged(next.w, in[5])};
+          });
+    }
+  }
+}
+
+TEST_CASE("a skipped update and a halted training leave the averages alone") {
+  for (const Device device : test_devices()) {
+    UpdateTensors tensors = flat_buffers(40000, device);
+    tensors.averages = Tensor::full({40000}, 3, DType::f32, device);
+    tensors.tail = tensor_of(tail_of(4, 1), DType::f32, device);
+    const SgdRange range{0, 40000, {}};
+    Training training(0.5, 0, device);
+    const UpdateParams params{.divide_by_weight_sum = true, .halt_on_non_finite = true, .average_decay = 0.9};
+    for (int i = 0; i < 2; ++i) {
+      backend_for(device).sgd_update(tensors, {&range, 1}, params, training.state);
+      CHECK(tensors.averages.to_vector<float>() == std::vector<float>(40000, 3.0f));
+      tensors.tail = tensor_of(tail_of(4), DType::f32, device);
+    }
+    training.state.set(step_slot::kHalted, 0);
+    backend_for(device).sgd_update(tensors, {&range, 1}, params, training.state);
+    // The first that counts: 2/11 of the average stay, the weights are 1 - 0.5.
+    CHECK(tensors.averages.to_vector<float>()[39999] == Approx(3 * 2 / 11.0 + 0.5 * 9 / 11.0));
   }
 }
 
@@ -349,14 +432,17 @@ TEST_CASE("an update has the same bits for any number of threads") {
                             .gradients = tensor_of(random_array({kCount}, -9, 9, 2), DType::f32, Device::cpu()),
                             .tail = tensor_of(tail_of(8), DType::f32, Device::cpu()),
                             .first_state = tensor_of(random_array({kCount}, -1, 1, 3), DType::f32, Device::cpu()),
-                            .second_state = tensor_of(random_array({kCount}, 0.1, 1, 4), DType::f32, Device::cpu())};
+                            .second_state = tensor_of(random_array({kCount}, 0.1, 1, 4), DType::f32, Device::cpu()),
+                            .averages = tensor_of(random_array({kCount}, -1, 1, 5), DType::f32, Device::cpu())};
       Tensor scalars = Tensor::zeros({step_scalar::kCount});
       backend.prepare_update(tensors.gradients, tensors.tail, 0.5, kMean, training.state, scalars);
       tensors.scalars = scalars;
-      if (kind == 0) backend.sgd_update(tensors, {&sgd, 1}, kMean, training.state);
-      if (kind == 1) backend.sgd_update(tensors, {&plain, 1}, kMean, training.state);
-      if (kind == 2) backend.adam_update(tensors, {&adam, 1}, kMean, training.state);
-      for (const Tensor& tensor : {tensors.weights, tensors.first_state, tensors.second_state, scalars}) {
+      const UpdateParams params{.divide_by_weight_sum = true, .average_decay = 0.9};
+      if (kind == 0) backend.sgd_update(tensors, {&sgd, 1}, params, training.state);
+      if (kind == 1) backend.sgd_update(tensors, {&plain, 1}, params, training.state);
+      if (kind == 2) backend.adam_update(tensors, {&adam, 1}, params, training.state);
+      for (const Tensor& tensor :
+           {tensors.weights, tensors.first_state, tensors.second_state, tensors.averages, scalars}) {
         const std::vector<float> values = tensor.to_vector<float>();
         all.insert(all.end(), values.begin(), values.end());
       }

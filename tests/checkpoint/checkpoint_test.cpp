@@ -91,6 +91,55 @@ TEST_CASE("Adam walks the known sequence across a stop") {
   CHECK(model.update(adam) == Approx(0.7));
 }
 
+TEST_CASE("averages are kept beside the weights and go on exactly after a stop") {
+  const TempFolder folder;
+  const std::string path = folder / "c.safetensors";
+  const SgdParams params{.momentum = 0.9};
+  Model whole;
+  optim::Sgd whole_sgd(whole.buffer, 0.1, params);
+  whole_sgd.average_weights(0.9);
+  for (int i = 0; i < 2; ++i) whole.update(whole_sgd);
+  save_checkpoint(path, *whole.module, &whole_sgd, {.step = 2});
+  const std::vector<float> average = whole_sgd.averages().to_vector<float>();
+  for (int i = 0; i < 2; ++i) whole.update(whole_sgd);
+
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  for (const char* const name : {"optimizer/average/0.weight", "optimizer/average/0.bias"}) {
+    REQUIRE(file.find(name) != nullptr);
+    float value = 0;
+    file.read(*file.find(name), &value);
+    CHECK(value == average[0]);
+  }
+
+  Model rest;
+  optim::Sgd rest_sgd(rest.buffer, 0.1, params);
+  rest_sgd.average_weights(0.9);
+  load_checkpoint(path, *rest.module, &rest_sgd);
+  CHECK(rest_sgd.averages().to_vector<float>() == average);
+  CHECK(rest.weight() == Approx(0.71));
+  for (int i = 0; i < 2; ++i) rest.update(rest_sgd);
+  CHECK(rest_sgd.averages().to_vector<float>() == whole_sgd.averages().to_vector<float>());
+  CHECK(rest.weight() == whole.weight());
+
+  Model used;
+  bool averaged = false;
+  CHECK(load_for_use(path, *used.module, &averaged).step == 2);
+  CHECK(averaged);
+  CHECK(used.weight() == average[0]);
+
+  // With or without is a setting of the optimiser, as momentum is.
+  Model other;
+  optim::Sgd plain(other.buffer, 0.1, params);
+  CHECK_THROWS_WITH(load_checkpoint(path, *other.module, &plain),
+                    Catch::Contains("it has optimiser state 'average/0.weight'"));
+  save_checkpoint(path, *other.module, &plain, {.step = 2});
+  CHECK_THROWS_WITH(load_checkpoint(path, *rest.module, &rest_sgd),
+                    Catch::Contains("the moving average of '0.weight' is missing"));
+  load_for_use(path, *used.module, &averaged);
+  CHECK_FALSE(averaged);
+  CHECK(used.weight() == other.weight());
+}
+
 TEST_CASE("a step schedule goes on where the counters say, stopped after epoch 2 or 3") {
   const optim::LrSchedule schedule({.kind = optim::ScheduleKind::step,
                                     .learning_rate = 0.1,

@@ -156,6 +156,18 @@ TEST_CASE("SIMD conversion to bfloat16 rounds to nearest even and keeps NaN") {
   }
 }
 
+TEST_CASE("SIMD averages move towards the weights by a share of the distance") {
+  Random random;
+  for (const SimdKernels* k : available_tables()) {
+    const Floats x = random.uniform(37), y = random.uniform(37);
+    Floats moved = y;
+    Doubles expected(y.begin(), y.end());
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += 0.25 * (double{x[i]} - expected[i]);
+    k->move_towards(x.data(), 0.25f, moved.data(), 37);
+    CHECK(worst_error(moved, expected) < 1e-6);
+  }
+}
+
 TEST_CASE("SIMD optimiser steps follow PyTorch's formulas") {
   Random random;
   const std::int64_t n = 37;

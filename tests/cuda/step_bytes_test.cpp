@@ -55,16 +55,18 @@ std::int64_t planned_bytes(const std::vector<Layer>& layers, std::int64_t n) {
 
 struct Moved {
   std::int64_t bytes = 0;
+  std::int64_t kernels = 0;
   std::string table;
 };
 
 // Of the second step of an epoch.
-Moved bytes_of_a_step(const std::string& model, std::int64_t batch_size) {
+Moved bytes_of_a_step(const std::string& model, std::int64_t batch_size, double ema = 0.0) {
   const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 3 * batch_size, .n_test = 16});
   tools::Settings settings;
   settings.model = model;
   settings.batch_size = batch_size;
   settings.graph = false;
+  settings.ema = ema;
   Training training(settings, data, Device::cuda(0));
   training.trainer.start_epoch();
   REQUIRE(training.trainer.advance());
@@ -72,6 +74,7 @@ Moved bytes_of_a_step(const std::string& model, std::int64_t batch_size) {
   REQUIRE(training.trainer.advance());
   Moved moved;
   for (const testing::Launch& launch : testing::end_launch_list()) {
+    ++moved.kernels;
     moved.bytes += launch.read_nbytes + launch.written_nbytes;
     moved.table += launch.name + ": reads " + std::to_string(launch.read_nbytes) + ", writes " +
                    std::to_string(launch.written_nbytes) + "\n";
@@ -96,6 +99,14 @@ TEST_CASE("a step moves at most a tenth more bytes than its fused plan") {
   };
   check("lenet", lenet);
   check("lenet-d2l", lenet_d2l);
+}
+
+TEST_CASE("an average of the weights costs no kernel, and reads and writes itself once") {
+  const Moved without = bytes_of_a_step("lenet", 16), with = bytes_of_a_step("lenet", 16, 0.99);
+  INFO(without.table << "\n" << with.table);
+  CHECK(with.kernels == without.kernels);
+  // LeNet's parameters, each tensor filled up to a multiple of four.
+  CHECK(with.bytes - without.bytes == 2 * 4 * 44432);
 }
 
 }  // namespace heddle::test

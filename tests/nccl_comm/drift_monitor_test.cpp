@@ -35,6 +35,7 @@ std::vector<std::string> compare(int ranks, Device device, const std::function<v
     model->to(device);
     nn::ParameterBuffer buffer(*model);
     optim::Adam adam(buffer, 0.01);
+    adam.average_weights(0.9);
     change(c.rank(), adam);
     results.add(c.rank(), comm::compare_replicas(c, comm::replica_state(adam)));
   });
@@ -81,6 +82,7 @@ TEST_CASE("one bit on one rank is found and named, the same on all ranks") {
       {"weights of '0.bias'", [](optim::Adam& adam) { flip_bit(adam.parameters().data(), 6 * 25 + 2, 31); }},
       {"first_moment of '0.weight'", [](optim::Adam& adam) { flip_bit(adam.state_tensors()[0].second, 0, 12); }},
       {"second_moment of '", [](optim::Adam& adam) { flip_bit(adam.state_tensors()[1].second, 44'000, 5); }},
+      {"average of '0.bias'", [](optim::Adam& adam) { flip_bit(adam.state_tensors()[2].second, 6 * 25 + 2, 0); }},
       {"counters of the training", [](optim::Adam& adam) { adam.state().set(step_slot::kStep, 4); }}};
   for (const Device device : testing::test_devices()) {
     for (const Row& row : rows) {

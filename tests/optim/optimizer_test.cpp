@@ -1,8 +1,10 @@
 // Update rules against sequences worked out by hand, groups, freezing, clipping and non-finite gradients.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "engine/optim/adam.h"
+#include "engine/optim/averaged_weights.h"
 #include "engine/optim/sgd.h"
 #include "tests/support/catch.h"
 
@@ -294,4 +296,62 @@ TEST_CASE("options out of range are refused with their values") {
   CHECK_THROWS_AS(Sgd(f.buffer, 0.1, SgdParams{.nesterov = true}), InvalidArgument);
   CHECK_THROWS_AS(Adam(f.buffer, 0.1, AdamParams{.beta2 = 1.0}), InvalidArgument);
   CHECK_THROWS_AS(Adam(f.buffer, 0.1, AdamParams{.weight_decay = -1}), InvalidArgument);
+}
+
+TEST_CASE("an average of the weights follows them, and forgets quickly at first") {
+  Fixture f;
+  Sgd sgd(f.buffer, 0.1);
+  CHECK_FALSE(sgd.averages().defined());
+  CHECK(sgd.state_tensors().empty());
+  sgd.average_weights(0.3);
+  double weight = 1, average = 1;
+  for (int t = 1; t <= 6; ++t) {
+    update_with_ones(f, sgd);
+    weight -= 0.1;
+    const double kept = std::min(0.3, (1.0 + t) / (10.0 + t));
+    average = kept * average + (1 - kept) * weight;
+    CHECK(sgd.averages().to_vector<float>()[0] == Approx(average));
+  }
+  REQUIRE(sgd.state_tensors().size() == 1);
+  CHECK(sgd.state_tensors()[0].first == "average");
+  // The padding between the segments stays zero.
+  CHECK(sgd.averages().to_vector<float>()[1] == 0.f);
+  for (const double decay : {0.0, 1.0, -0.1, std::nan("")})
+    CHECK_THROWS_AS(sgd.average_weights(decay), InvalidArgument);
+}
+
+TEST_CASE("averages come after the update's own state, and frozen parameters stay as they are in them") {
+  Fixture f;
+  Adam adam(f.buffer, 0.1);
+  adam.average_weights(0.9);
+  REQUIRE(adam.state_tensors().size() == 3);
+  CHECK(adam.state_tensors()[2].first == "average");
+  f.model.p[1].set_requires_grad(false);
+  update_with_ones(f, adam);
+  const std::vector<float> averages = adam.averages().to_vector<float>();
+  CHECK(averages[0] < 1.0f);
+  CHECK(averages[4] == 1.0f);
+}
+
+TEST_CASE("work sees the averages in the place of the weights, which come back whatever happens") {
+  Fixture f;
+  Sgd sgd(f.buffer, 0.1);
+  int calls = 0;
+  use_averages(sgd, [&] { ++calls; });
+  sgd.average_weights(0.9);
+  update_with_ones(f, sgd);
+  const auto sees_average = [&] {
+    ++calls;
+    CHECK(f.value(2) == Approx(2 / 11.0 + 0.9 * 9 / 11.0));
+  };
+  use_averages(sgd, sees_average);
+  CHECK(f.value(2) == Approx(0.9));
+  CHECK_THROWS_WITH(use_averages(sgd,
+                                 [&] {
+                                   sees_average();
+                                   throw Error("no luck");
+                                 }),
+                    "no luck");
+  CHECK(f.value(2) == Approx(0.9));
+  CHECK(calls == 3);
 }

@@ -24,7 +24,7 @@ def main():
         with open(page, "w", encoding="utf-8") as f:
             f.write(new)
         return 0
-    commands = re.findall(r"^  (\w+)  ", output_of(program, "--help").split("Commands:")[1].split("\n\n")[0], re.M)
+    commands = re.findall(r"^  ([\w-]+)  ", output_of(program, "--help").split("Commands:")[1].split("\n\n")[0], re.M)
     missing = [c for c in commands if c + " --help" not in [arguments for arguments, _ in blocks]]
     for command in missing:
         print(f"{page} does not show: heddle {command} --help")

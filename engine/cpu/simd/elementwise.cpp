@@ -34,6 +34,10 @@ void fill(float value, float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = value;
 }
 
+void move_towards(const float* __restrict x, float share, float* __restrict y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] += share * (x[i] - y[i]);
+}
+
 void bytes_to_float(const std::uint8_t* x, const float* scale, const float* shift, std::int64_t channels, float* y,
                     std::int64_t n) {
   if (channels == 1) {

@@ -45,6 +45,7 @@ void multiply(const float* a, const float* b, float* y, std::int64_t n);
 void scale(const float* x, float factor, float* y, std::int64_t n);
 void axpy(float factor, const float* x, float* y, std::int64_t n);
 void fill(float value, float* y, std::int64_t n);
+void move_towards(const float* x, float share, float* y, std::int64_t n);
 void bytes_to_float(const std::uint8_t* x, const float* scale, const float* shift, std::int64_t channels, float* y,
                     std::int64_t n);
 void to_bfloat16(const float* x, std::uint16_t* y, std::int64_t n);

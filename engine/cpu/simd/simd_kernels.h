@@ -266,6 +266,7 @@ struct SimdKernels {
   void (*scale)(const float* x, float factor, float* y, std::int64_t n) = nullptr;
   void (*axpy)(float factor, const float* x, float* y, std::int64_t n) = nullptr;  // y += factor * x
   void (*fill)(float value, float* y, std::int64_t n) = nullptr;
+  void (*move_towards)(const float* x, float share, float* y, std::int64_t n) = nullptr;  // y += share * (x - y)
   // y[i] = x[i] * scale[i % channels] + shift[i % channels]; n is a multiple of channels.
   void (*bytes_to_float)(const std::uint8_t* x, const float* scale, const float* shift, std::int64_t channels, float* y,
                          std::int64_t n) = nullptr;

@@ -45,6 +45,7 @@ const SimdKernels kTable = {
     .scale = scale,
     .axpy = axpy,
     .fill = fill,
+    .move_towards = move_towards,
     .bytes_to_float = bytes_to_float,
     .to_bfloat16 = to_bfloat16,
     .from_bfloat16 = from_bfloat16,
