@@ -22,6 +22,7 @@ namespace {
 
 constexpr const char* kDescription = "run.json";
 constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kEvaluation = "evaluation.json";
 constexpr const char* kParent = "runs";  // of runs without a folder of the user's choice
 constexpr std::uint64_t kMaxMetricsNbytes = std::uint64_t{256} << 20;
 
@@ -149,6 +150,10 @@ Json RunFolder::read_description() const { return read_json_file(file(kDescripti
 
 void RunFolder::write_description(const Json& description) {
   write_file_atomically(file(kDescription), to_line(description, 2) + "\n");
+}
+
+void RunFolder::write_evaluation(const Json& evaluation) {
+  write_file_atomically(file(kEvaluation), to_line(evaluation, -1) + "\n");
 }
 
 void RunFolder::append_metrics(const Json& line) {

@@ -1,4 +1,5 @@
-// The folder of one training run: run.json, metrics.jsonl, checkpoints/. Knows file names and nothing of training.
+// The folder of one training run: run.json, metrics.jsonl, evaluation.json, checkpoints/. Knows file names and nothing
+// of training.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,9 @@ class RunFolder {
   // run.json as it is on the disk. Throws: IoError; UsageError if it is broken.
   Json read_description() const;
   void write_description(const Json& description);
+
+  // Replaces evaluation.json. Throws: IoError.
+  void write_evaluation(const Json& evaluation);
 
   // Whether an epoch was recorded.
   bool has_metrics() const;

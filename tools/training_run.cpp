@@ -6,11 +6,15 @@
 #include <cmath>
 
 #include "tools/command.h"
+#include "tools/evaluation_record.h"
 
 namespace heddle::tools {
 namespace {
 
 using Clock = Progress::Clock;
+
+// A sheet that fits a screen.
+constexpr std::size_t kShownMistakes = 24;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -60,9 +64,11 @@ void TrainingRun::check_replicas() {
 bool TrainingRun::train_epoch() {
   if (progress_) progress_->start_epoch();
   parts_.trainer.start_epoch();
+  if (parts_.report != nullptr) parts_.report->events.start_epoch(parts_.trainer);
   while (!parts_.stop.stops_before(rank(), parts_.trainer.queued_steps())) {
     if (!parts_.trainer.advance()) return true;
     check_replicas_if_due();
+    if (parts_.report != nullptr) parts_.report->events.after_steps(parts_.trainer);
     show_progress_if_due();
   }
   parts_.trainer.finish_steps();
@@ -87,16 +93,24 @@ Evaluation TrainingRun::evaluate_epoch() {
 
 void TrainingRun::finish_epoch(const Evaluation& test) {
   checkpoint::TrainingState& state = parts_.trainer.state();
-  const EpochSums sums = parts_.trainer.sums();
-  const std::int64_t epoch = state.epoch + 1;
   const bool best = !state.best_metric || test.metrics.accuracy() > *state.best_metric;
   if (best) {
     state.best_metric = test.metrics.accuracy();
-    state.best_epoch = epoch;
+    state.best_epoch = state.epoch + 1;
   }
+  if (parts_.report != nullptr) return report_epoch(test, best);
   parts_.trainer.finish_epoch();
-  if (parts_.report == nullptr) return;
+}
+
+void TrainingRun::report_epoch(const Evaluation& test, bool best) {
   RunReport& report = *parts_.report;
+  const EpochSums sums = parts_.trainer.sums();
+  report.events.finish_epoch(parts_.trainer, test);
+  parts_.trainer.finish_epoch();
+  const checkpoint::TrainingState& state = parts_.trainer.state();
+  const std::int64_t epoch = state.epoch;
+  const std::vector<Mistake> worst = worst_mistakes(test, report.test, kShownMistakes);
+  report.events.add_pictures(state.step, test, worst, report.checkpoints.description());
   report.folder.append_metrics({{"epoch", epoch},
                                 {"step", state.step},
                                 {"train_loss", sums.metrics.loss()},
@@ -108,7 +122,10 @@ void TrainingRun::finish_epoch(const Evaluation& test) {
                                 {"train_samples", sums.metrics.samples()},
                                 {"learning_rate", parts_.trainer.learning_rate()}});
   const bool due = epoch % parts_.settings.checkpoint_every == 0 || epoch == parts_.settings.epochs;
-  if (due || best) report.checkpoints.save(parts_.trainer, best);
+  if (due || best) {
+    report.folder.write_evaluation(evaluation_record(epoch, state.step, test, worst, report.checkpoints.description()));
+    report.checkpoints.save(parts_.trainer, best);
+  }
   clear_progress();
   report.out.line(
       fmt::format("epoch {}/{}  train loss {:.4f}  accuracy {:.2f}%  test loss {:.4f}  accuracy {:.2f}%{}  "
@@ -151,6 +168,7 @@ int TrainingRun::stop_interrupted() {
 
 void TrainingRun::save_interrupted(const char* signal_name) {
   clear_progress();
+  parts_.report->events.write_rest(parts_.trainer);
   const std::string path = parts_.report->checkpoints.save(parts_.trainer, false);
   const checkpoint::TrainingState& state = parts_.trainer.state();
   parts_.report->out.line(

@@ -4,9 +4,11 @@
 #include <optional>
 #include <string>
 
+#include "engine/data/dataset.h"
 #include "tools/checkpoint_store.h"
 #include "tools/console.h"
 #include "tools/evaluation.h"
+#include "tools/events/training_events.h"
 #include "tools/interrupt.h"
 #include "tools/progress.h"
 #include "tools/run_folder.h"
@@ -19,6 +21,8 @@ namespace heddle::tools {
 struct RunReport {
   RunFolder& folder;
   CheckpointStore& checkpoints;
+  TrainingEvents& events;
+  const data::ResidentDataset& test;  // what the evaluator reads
   Console& out;
 };
 
@@ -52,6 +56,8 @@ class TrainingRun {
   bool train_epoch();
   Evaluation evaluate_epoch();
   void finish_epoch(const Evaluation& test);
+  // What the epoch has brought, for people and programs that read the run's folder.
+  void report_epoch(const Evaluation& test, bool best);
   void show_progress_if_due();
   int stop_interrupted();
   void save_interrupted(const char* signal_name);
