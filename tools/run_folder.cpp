@@ -45,6 +45,8 @@ bool exists(const std::string& path) {
 
 }  // namespace
 
+bool RunFolder::is_there(const std::string& path) { return exists(RunFolder(path).file(kDescription)); }
+
 void RunFolder::check_new(const std::string& path) {
   if (path.empty()) {
     const std::string reason = why_not_writable(kParent);
@@ -80,6 +82,10 @@ RunFolder RunFolder::create(const std::string& path) {
 }
 
 RunFolder RunFolder::create_named(const std::string& model, const std::string& dataset) {
+  return create(make_named(model, dataset));
+}
+
+std::string RunFolder::make_named(const std::string& model, const std::string& dataset) {
   const std::string base =
       fmt::format("{}/{}-{}-{:%Y%m%d-%H%M%S}", kParent, model, dataset, fmt::localtime(std::time(nullptr)));
   create_folders(kParent);
@@ -95,7 +101,7 @@ RunFolder RunFolder::create_named(const std::string& model, const std::string& d
       throw IoError(path, "cannot be created as a folder: " + errno_text(error));
     }
   }
-  return create(path);
+  return path;
 }
 
 RunFolder RunFolder::open_to_read(const std::string& path) {
@@ -121,6 +127,7 @@ void RunFolder::refuse_run() const {
   if (exists(file(kDescription))) found = kDescription;
   if (std::filesystem::file_size(file(kMetrics), ignored) > 0 && !ignored) found = kMetrics;
   if (!std::filesystem::is_empty(checkpoints_path(), ignored) && !ignored) found = "checkpoints";
+  if (exists(file(kSeedSet))) found = kSeedSet;
   if (found == nullptr) return;
   throw UsageError(
       fmt::format("--out {0}: the folder holds a run already ({1}); continue it with --resume {0}, or "

@@ -13,14 +13,21 @@ namespace heddle::tools {
 // Holds a lock while it lives, so that two processes cannot write one run.
 class RunFolder {
  public:
+  // The file of a set of runs (see seed_set.h), whose folder holds no run itself.
+  static constexpr const char* kSeedSet = "seeds.json";
+
+  // Whether the folder holds a run.
+  static bool is_there(const std::string& path);
   // Finds out whether create() would work, by making the folder and removing it again; for an empty path whether
   // create_named() would. Throws: as create().
   static void check_new(const std::string& path);
   // Makes the folder (and those above it). An existing one must hold no run. Throws: IoError; UsageError if it holds a
-  // run.
+  // run or a set of runs.
   static RunFolder create(const std::string& path);
   // The same for "runs/lenet-fashion-mnist-20260131-101500", with a number behind it if that exists.
   static RunFolder create_named(const std::string& model, const std::string& dataset);
+  // Makes the folder alone and returns its path. Throws: IoError.
+  static std::string make_named(const std::string& model, const std::string& dataset);
   // Opens the folder of an earlier run. Throws: IoError; UsageError if it holds no run.
   static RunFolder open(const std::string& path);
   // The same for one who only reads: the folder may be another process's.

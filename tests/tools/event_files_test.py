@@ -106,9 +106,9 @@ def check_contents(run, has_png, epochs):
 def keep_checkpoints(run, epoch):
     """As if the run had been killed before later ones were written."""
     folder = os.path.join(run, 'checkpoints')
-    steps = f'{epoch * BATCHES}'
-    left = [name for name in os.listdir(folder) if steps.zfill(8) in name or f'-{steps}.' in name]
-    expect(left, f'no checkpoint of step {steps} in {os.listdir(folder)}')
+    step = epoch * BATCHES
+    left = [name for name in os.listdir(folder) if name.startswith('step-') and int(name[5:].split('.')[0]) == step]
+    expect(left, f'no checkpoint of step {step} in {os.listdir(folder)}')
     for name in os.listdir(folder):
         if name not in left:
             os.remove(os.path.join(folder, name))
