@@ -1,4 +1,5 @@
-// Reads a picture for `heddle predict` and the folder data set, and brings it to the size and channels of a model.
+// Reads a picture for `heddle predict` and the folder data set, brings it to the size and channels of a model, and
+// writes those that a training shows.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct ImageReadOptions {
   std::int64_t max_pixels = std::int64_t{64} << 20;
 };
 
-// Whether this build can read PNG.
+// Whether this build can read and write PNG.
 bool png_supported() noexcept;
 
 // Reads a PNG of any kind: palettes are resolved, fewer bits than 8 are stretched, 16 bits are rounded to 8.
@@ -29,6 +30,10 @@ bool png_supported() noexcept;
 Image read_png(const std::string& path, const ImageReadOptions& options = {});
 // The same from memory; `name` stands for the path.
 Image parse_png(std::span<const std::uint8_t> bytes, const std::string& name, const ImageReadOptions& options = {});
+
+// The image as a PNG file, 8 bits a channel, without a time or a text, so that equal images give equal bytes. Throws:
+// InvalidArgument unless the image has 1 to 4 channels and as many pixels as it says; NotSupported without libpng.
+std::string encode_png(const Image& image);
 
 // One channel, from RGB by the luma weights of ITU-R BT.601 (0.299, 0.587, 0.114). Alpha is laid over black.
 Image to_grey(const Image& image);

@@ -12,4 +12,8 @@ Image parse_png(std::span<const std::uint8_t>, const std::string& name, const Im
 
 Image read_png(const std::string& path, const ImageReadOptions& options) { return parse_png({}, path, options); }
 
+std::string encode_png(const Image&) {
+  throw NotSupported("this build cannot write PNG; install libpng (libpng-dev) and configure again");
+}
+
 }  // namespace heddle::datasets

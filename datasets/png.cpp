@@ -147,4 +147,27 @@ Image read_png(const std::string& path, const ImageReadOptions& options) {
   return parse_png({reinterpret_cast<const std::uint8_t*>(content.data()), content.size()}, path, options);
 }
 
+std::string encode_png(const Image& image) {
+  HEDDLE_CHECK(image.channels >= 1 && image.channels <= 4 && image.height > 0 && image.width > 0,
+               "encode_png: an image of ", image.height, "x", image.width, " pixels with ", image.channels,
+               " channels");
+  HEDDLE_CHECK(static_cast<std::int64_t>(image.pixels.size()) == image.height * image.width * image.channels,
+               "encode_png: ", image.pixels.size(), " values for ", image.height, "x", image.width, "x",
+               image.channels);
+  static constexpr png_uint_32 kFormats[] = {PNG_FORMAT_GRAY, PNG_FORMAT_GA, PNG_FORMAT_RGB, PNG_FORMAT_RGBA};
+  png_image spec{};
+  spec.version = PNG_IMAGE_VERSION;
+  spec.width = static_cast<png_uint_32>(image.width);
+  spec.height = static_cast<png_uint_32>(image.height);
+  spec.format = kFormats[image.channels - 1];
+  // An upper limit, so that one pass is enough.
+  png_alloc_size_t nbytes = PNG_IMAGE_PNG_SIZE_MAX(spec);
+  std::string png(nbytes, '\0');
+  if (png_image_write_to_memory(&spec, png.data(), &nbytes, 0, image.pixels.data(), 0, nullptr) == 0) {
+    throw Error(join_text("encode_png: libpng reports \"", spec.message, "\""));
+  }
+  png.resize(nbytes);
+  return png;
+}
+
 }  // namespace heddle::datasets

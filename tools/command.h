@@ -39,5 +39,6 @@ int run_predict(CommandContext& context);
 int run_bench(CommandContext& context);
 int run_doctor(CommandContext& context);
 int run_data(CommandContext& context);
+int run_report(CommandContext& context);
 
 }  // namespace heddle::tools

@@ -9,7 +9,9 @@
 #include "tools/data_source.h"
 #include "tools/duration.h"
 #include "tools/rank_process.h"
+#include "tools/train_seeds.h"
 #include "tools/training_job.h"
+#include "tools/usage_error.h"
 
 namespace heddle::tools {
 namespace {
@@ -97,6 +99,23 @@ int train_as_process(TrainOptions& options, const comm::LaunchEnv& launch, Comma
   }
 }
 
+// A run for each seed, in this process.
+int train_set(const ParsedArguments& arguments, CommandContext& context) {
+  SeedSet set = open_seed_set(arguments);
+  const InterruptWatch interrupt;
+  const HurryScope out_in_hurry(context.out, [&] { return interrupt.requested(); });
+  const HurryScope err_in_hurry(context.err, [&] { return interrupt.requested(); });
+  const auto train_one = [&](TrainOptions& options) { return train(options, interrupt, nullptr, context); };
+  try {
+    const int code = train_seeds(set, arguments, train_one, context.out, context.err);
+    set.discard_if_unused();  // a signal may have come before the first run
+    return code;
+  } catch (const std::exception&) {
+    set.discard_if_unused();
+    throw;
+  }
+}
+
 }  // namespace
 
 int run_train(CommandContext& context) {
@@ -108,6 +127,12 @@ int run_train(CommandContext& context) {
   }
   const std::optional<comm::LaunchEnv> launch = find_launcher(arguments);
   const bool reports = !launch || launch->rank == 0;
+  const bool is_set = arguments.has("seeds") || SeedSet::is_there(arguments.get("resume"));
+  if (is_set && launch) {
+    throw UsageError("a set of runs does not go with " + launch->launcher +
+                     ", which has started ranks of one run: start it once for each seed");
+  }
+  if (is_set) return train_set(arguments, context);
   TrainOptions options = read_train_options(arguments, reports);
   // Before seconds are spent on the data.
   if (!options.resumed && reports) RunFolder::check_new(options.out);

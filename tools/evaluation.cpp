@@ -46,6 +46,7 @@ Evaluator::Evaluator(nn::Module& model, const data::ResidentDataset& dataset, co
   first_places_ = Tensor::from_values(places, {batch}, device);
   sums_ = Tensor::empty({batches_.batches_per_epoch() * rows_, tail_slot::kCount}, DType::f32, device);
   predictions_ = Tensor::empty({dataset.size(), 1}, DType::i64, device);
+  losses_ = Tensor::empty({dataset.size(), 1}, DType::f32, device);
   if (in_shards_) {
     for (int i = 0; i < shards->range().size(); ++i) {
       add_part(*shards->shard(i).model, shards->shard(i).index, comm::kMicroShards);
@@ -100,7 +101,7 @@ bool Evaluator::any_stopped(bool stopped) {
 void Evaluator::rewind() {
   Backend& backend = backend_for(sums_.device());
   batches_.rewind();
-  for (Tensor* results : {&sums_, &predictions_}) backend.fill(*results, 0);
+  for (Tensor* results : {&sums_, &predictions_, &losses_}) backend.fill(*results, 0);
   for (Part& part : parts_) {
     part.loader.rewind();
     backend.fill(part.row, in_shards_ ? static_cast<double>(part.number) : 0.0);
@@ -124,13 +125,15 @@ void Evaluator::evaluate_part(Part& part, std::int64_t images) {
     const Variable logits = part.model->forward(batch.images);
     ops::LossStats stats(part.batch_sums);
     stats.zero();
-    ops::cross_entropy(logits, batch.labels, {.reduction = ops::Reduction::sum, .stats = stats});
+    const Variable losses =
+        ops::cross_entropy(logits, batch.labels, {.reduction = ops::Reduction::none, .stats = stats});
     Tensor classes = Tensor::empty({batch.size()}, DType::i64, sums_.device());
     backend.argmax(logits.data(), 1, classes);
-    // Both were zero, so adding stores. No two parts have a row or a place in common.
+    // All were zero, so adding stores. No two parts have a row or a place in common.
     backend.index_add(part.batch_sums.reshape({1, tail_slot::kCount}), part.row, sums_);
-    backend.index_add(classes.reshape({batch.size(), 1}),
-                      part.places.narrow(part.loader.share_begin(images), batch.size()), predictions_);
+    const Tensor places = part.places.narrow(part.loader.share_begin(images), batch.size());
+    backend.index_add(classes.reshape({batch.size(), 1}), places, predictions_);
+    backend.index_add(losses.data().reshape({batch.size(), 1}), places, losses_);
   }
   backend.unary(UnaryOp::add_scalar, part.row, static_cast<double>(rows_), 0, part.row);
   backend.unary(UnaryOp::add_scalar, part.places, static_cast<double>(images), 0, part.places);
@@ -141,6 +144,7 @@ Evaluation Evaluator::read_results() {
     // Where another rank was at work a rank has zeros.
     communicator_->all_reduce(sums_, comm::ReduceOp::sum, "sums of the evaluation");
     communicator_->all_reduce(predictions_, comm::ReduceOp::sum, "predictions");
+    communicator_->all_reduce(losses_, comm::ReduceOp::sum, "losses of the evaluation");
   }
   Evaluation result{.confusion = data::ConfusionMatrix(dataset_.num_classes())};
   const std::vector<float> values = sums_.to_vector<float>();
@@ -149,7 +153,10 @@ Evaluation Evaluator::read_results() {
                        std::llround(row[tail_slot::kCorrect]), std::llround(row[tail_slot::kSamples]));
   }
   const std::vector<std::uint8_t> labels = dataset_.labels().to_vector<std::uint8_t>();
-  result.confusion.add(std::vector<std::int64_t>(labels.begin(), labels.end()), predictions_.to_vector<std::int64_t>());
+  result.labels.assign(labels.begin(), labels.end());
+  result.predictions = predictions_.to_vector<std::int64_t>();
+  result.losses = losses_.to_vector<float>();
+  result.confusion.add(result.labels, result.predictions);
   return result;
 }
 

@@ -18,6 +18,9 @@ namespace heddle::tools {
 struct Evaluation {
   data::RunningMetrics metrics;  // cross-entropy without label smoothing, and right answers
   data::ConfusionMatrix confusion;
+  // Of each image, in the order of the file; losses: cross-entropy. All empty if it was stopped.
+  std::vector<std::int64_t> labels, predictions;
+  std::vector<float> losses;
   bool finished = true;  // false: stopped by keep_going
 };
 
@@ -80,6 +83,7 @@ class Evaluator {
   std::vector<Part> parts_;  // this rank's
   Tensor sums_;              // f32 (batches * rows_, tail_slot::kCount)
   Tensor predictions_;       // i64 (images, 1)
+  Tensor losses_;            // f32 (images, 1)
   Tensor first_places_;      // i64 (batch): 0, 1, ...
 };
 

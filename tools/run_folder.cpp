@@ -22,6 +22,7 @@ namespace {
 
 constexpr const char* kDescription = "run.json";
 constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kEvaluation = "evaluation.json";
 constexpr const char* kParent = "runs";  // of runs without a folder of the user's choice
 constexpr std::uint64_t kMaxMetricsNbytes = std::uint64_t{256} << 20;
 
@@ -43,6 +44,8 @@ bool exists(const std::string& path) {
 }
 
 }  // namespace
+
+bool RunFolder::is_there(const std::string& path) { return exists(RunFolder(path).file(kDescription)); }
 
 void RunFolder::check_new(const std::string& path) {
   if (path.empty()) {
@@ -79,6 +82,10 @@ RunFolder RunFolder::create(const std::string& path) {
 }
 
 RunFolder RunFolder::create_named(const std::string& model, const std::string& dataset) {
+  return create(make_named(model, dataset));
+}
+
+std::string RunFolder::make_named(const std::string& model, const std::string& dataset) {
   const std::string base =
       fmt::format("{}/{}-{}-{:%Y%m%d-%H%M%S}", kParent, model, dataset, fmt::localtime(std::time(nullptr)));
   create_folders(kParent);
@@ -94,7 +101,7 @@ RunFolder RunFolder::create_named(const std::string& model, const std::string& d
       throw IoError(path, "cannot be created as a folder: " + errno_text(error));
     }
   }
-  return create(path);
+  return path;
 }
 
 RunFolder RunFolder::open_to_read(const std::string& path) {
@@ -120,6 +127,7 @@ void RunFolder::refuse_run() const {
   if (exists(file(kDescription))) found = kDescription;
   if (std::filesystem::file_size(file(kMetrics), ignored) > 0 && !ignored) found = kMetrics;
   if (!std::filesystem::is_empty(checkpoints_path(), ignored) && !ignored) found = "checkpoints";
+  if (exists(file(kSeedSet))) found = kSeedSet;
   if (found == nullptr) return;
   throw UsageError(
       fmt::format("--out {0}: the folder holds a run already ({1}); continue it with --resume {0}, or "
@@ -149,6 +157,10 @@ Json RunFolder::read_description() const { return read_json_file(file(kDescripti
 
 void RunFolder::write_description(const Json& description) {
   write_file_atomically(file(kDescription), to_line(description, 2) + "\n");
+}
+
+void RunFolder::write_evaluation(const Json& evaluation) {
+  write_file_atomically(file(kEvaluation), to_line(evaluation, -1) + "\n");
 }
 
 void RunFolder::append_metrics(const Json& line) {

@@ -82,19 +82,17 @@ void check_description(const Json& run, const std::string& path) {
   }
 }
 
-TrainOptions read_resumed_run(const ParsedArguments& arguments, bool reports) {
+void refuse_flags_of_new_runs(const ParsedArguments& arguments) {
   for (const char* name : {"out", "config", "preset"}) {
     if (arguments.has(name)) {
       throw UsageError(
           fmt::format("--{} does not go with --resume: a resumed run keeps its folder and settings", name));
     }
   }
-  TrainOptions options;
-  const std::string path = arguments.get("resume");
-  options.resumed = reports ? RunFolder::open(path) : RunFolder::open_to_read(path);
-  const Json description = options.resumed->read_description();
-  check_description(description, path);
-  apply_json(options.settings, description["settings"], path + "/run.json");
+}
+
+// Applies the flags to the settings of the run in this folder. Throws: UsageError for one that it cannot get.
+void change_settings(TrainOptions& options, const ParsedArguments& arguments, const std::string& path) {
   Settings wanted = options.settings;
   apply_flags(arguments, wanted);
   make_data_dir_absolute(wanted);
@@ -117,7 +115,25 @@ TrainOptions read_resumed_run(const ParsedArguments& arguments, bool reports) {
     options.notices.emplace_back("the cosine schedule is stretched to the new number of epochs");
   }
   options.settings = wanted;
+}
+
+TrainOptions read_resumed_run(const ParsedArguments& arguments, const std::string& path, bool reports) {
+  TrainOptions options;
+  options.resumed = reports ? RunFolder::open(path) : RunFolder::open_to_read(path);
+  const Json description = options.resumed->read_description();
+  check_description(description, path);
+  apply_json(options.settings, description["settings"], path + "/run.json");
+  change_settings(options, arguments, path);
   return options;
+}
+
+// What a run of a set is continued with: the flags, and below them what the set was changed to.
+ParsedArguments flags_of_set(ParsedArguments arguments, const SeedSet& set) {
+  arguments.flags.erase("seed");
+  for (const Setting& row : setting_table()) {
+    if (row.may_change) arguments.flags.emplace(row.name, to_text(get_value(set.settings(), row)));
+  }
+  return arguments;
 }
 
 }  // namespace
@@ -151,6 +167,10 @@ CommandSpec train_spec() {
   const std::string run = kRunGroup;
   spec.flags.push_back({"out", "DIR", "new folder of the run (default: runs/MODEL-DATASET-TIME)", "", run});
   spec.flags.push_back({"resume", "DIR", "continue the run in this folder", "", run});
+  spec.flags.push_back({"seeds", "N",
+                        "train N runs that differ in their seed (S, S+1, ...), each in a sub-folder, and report mean "
+                        "and spread",
+                        "", run});
   spec.flags.push_back({"store", "PLACE",
                         "where ranks that a launcher starts meet, file:FOLDER or tcp:HOST:PORT (default: as the "
                         "launcher says)",
@@ -159,8 +179,29 @@ CommandSpec train_spec() {
 }
 
 TrainOptions read_train_options(const ParsedArguments& arguments, bool reports) {
-  TrainOptions options = arguments.has("resume") ? read_resumed_run(arguments, reports) : read_new_run(arguments);
+  const bool resumes = arguments.has("resume");
+  if (resumes) refuse_flags_of_new_runs(arguments);
+  TrainOptions options =
+      resumes ? read_resumed_run(arguments, arguments.get("resume"), reports) : read_new_run(arguments);
   options.store = arguments.get("store");
+  check_combinations(options.settings);
+  return options;
+}
+
+TrainOptions read_seed_options(const ParsedArguments& arguments, const SeedSet& set, std::int64_t seed) {
+  if (arguments.has("resume")) refuse_flags_of_new_runs(arguments);
+  const std::string path = set.run_path(seed);
+  const ParsedArguments flags = flags_of_set(arguments, set);
+  TrainOptions options;
+  if (RunFolder::is_there(path)) {
+    options = read_resumed_run(flags, path, true);
+  } else {
+    options.settings = set.settings();
+    change_settings(options, flags, set.path());
+    options.settings.seed = seed;
+    options.preset = set.preset();
+    options.out = path;
+  }
   check_combinations(options.settings);
   return options;
 }

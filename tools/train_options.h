@@ -7,6 +7,7 @@
 
 #include "tools/command_line.h"
 #include "tools/run_folder.h"
+#include "tools/seed_set.h"
 #include "tools/settings.h"
 
 namespace heddle::tools {
@@ -28,5 +29,9 @@ std::vector<FlagSpec> setting_flags();
 // then flags, which must not contradict it. Checks everything that can be checked without data.
 // reports: this rank writes into the run's folder. Throws: UsageError, IoError.
 TrainOptions read_train_options(const ParsedArguments& arguments, bool reports = true);
+
+// The run of a set with this seed: to be continued if it was begun, else a new one in its folder, with the settings of
+// the set. Flags that contradict them are refused. Throws: UsageError, IoError.
+TrainOptions read_seed_options(const ParsedArguments& arguments, const SeedSet& set, std::int64_t seed);
 
 }  // namespace heddle::tools

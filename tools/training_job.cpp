@@ -208,6 +208,7 @@ void announce(const TrainingJob& job, const Trainer& trainer, Reporter& reporter
     run["resumed"] = before.value("resumed", Json::array());
     run["resumed"].push_back(time_now());
     reporter.folder.drop_metrics_after(trainer.state().epoch);
+    drop_events_after(reporter.folder.path(), trainer.state().step);
     announcement = fmt::format("resume   {} from epoch {}, step {}", reporter.folder.path(), trainer.state().epoch + 1,
                                trainer.state().step);
   }
@@ -250,7 +251,11 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
   }
   if (reports) announce(job, trainer, *reporter);
   std::optional<RunReport> report;
-  if (reports) report.emplace(RunReport{reporter->folder, reporter->checkpoints, job.out});
+  std::optional<TrainingEvents> events;
+  if (reports) {
+    events.emplace(reporter->folder.path());
+    report.emplace(RunReport{reporter->folder, reporter->checkpoints, *events, job.test, job.out});
+  }
   TrainingRun loop({.settings = settings,
                     .trainer = trainer,
                     .evaluator = evaluator,

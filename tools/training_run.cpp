@@ -9,12 +9,16 @@
 
 #include "engine/optim/averaged_weights.h"
 #include "tools/command.h"
+#include "tools/evaluation_record.h"
 #include "tools/run_plan.h"
 
 namespace heddle::tools {
 namespace {
 
 using Clock = Progress::Clock;
+
+// A sheet that fits a screen.
+constexpr std::size_t kShownMistakes = 24;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -69,10 +73,12 @@ void TrainingRun::check_replicas() {
 bool TrainingRun::train_epoch() {
   if (progress_) progress_->start_epoch();
   parts_.trainer.start_epoch();
+  if (parts_.report != nullptr) parts_.report->events.start_epoch(parts_.trainer);
   while (!parts_.stop.stops_before(rank(), parts_.trainer.queued_steps())) {
     if (!parts_.trainer.advance()) return true;
     check_replicas_if_due();
     save_if_due();
+    if (parts_.report != nullptr) parts_.report->events.after_steps(parts_.trainer);
     show_progress_if_due();
   }
   parts_.trainer.finish_steps();
@@ -101,22 +107,24 @@ Evaluation TrainingRun::evaluate_epoch() {
 
 void TrainingRun::finish_epoch(const Evaluation* test) {
   checkpoint::TrainingState& state = parts_.trainer.state();
-  const EpochSums sums = parts_.trainer.sums();
-  const std::int64_t epoch = state.epoch + 1;
   const bool best = test != nullptr && (!state.best_metric || test->metrics.accuracy() > *state.best_metric);
   if (best) {
     state.best_metric = test->metrics.accuracy();
-    state.best_epoch = epoch;
+    state.best_epoch = state.epoch + 1;
   }
+  if (parts_.report != nullptr) return report_epoch(test, best);
   parts_.trainer.finish_epoch();
-  if (parts_.report == nullptr) return;
-  write_epoch(epoch, sums, test, best);
 }
 
-void TrainingRun::write_epoch(std::int64_t epoch, const EpochSums& sums, const Evaluation* test, bool best) {
-  const checkpoint::TrainingState& state = parts_.trainer.state();
-  const double rate = parts_.trainer.learning_rate();
+void TrainingRun::report_epoch(const Evaluation* test, bool best) {
   RunReport& report = *parts_.report;
+  const EpochSums sums = parts_.trainer.sums();
+  report.events.finish_epoch(parts_.trainer, test);
+  parts_.trainer.finish_epoch();
+  const checkpoint::TrainingState& state = parts_.trainer.state();
+  const std::int64_t epoch = state.epoch;
+  const double rate = parts_.trainer.learning_rate();
+  const bool saves = best || saves_after(parts_.settings, state);
   Json metrics = {{"epoch", epoch},
                   {"step", state.step},
                   {"train_loss", sums.metrics.loss()},
@@ -133,9 +141,15 @@ void TrainingRun::write_epoch(std::int64_t epoch, const EpochSums& sums, const E
     metrics["test_accuracy"] = test->metrics.accuracy();
     test_text = fmt::format("test loss {:.4f}  accuracy {:.2f}%{}  ", test->metrics.loss(),
                             test->metrics.accuracy() * 100, best ? " (best)" : "");
+    const std::vector<Mistake> worst = worst_mistakes(*test, report.test, kShownMistakes);
+    report.events.add_pictures(state.step, *test, worst, report.checkpoints.description());
+    if (saves) {
+      report.folder.write_evaluation(
+          evaluation_record(epoch, state.step, *test, worst, report.checkpoints.description()));
+    }
   }
   report.folder.append_metrics(metrics);
-  if (best || saves_after(parts_.settings, state)) report.checkpoints.save(parts_.trainer, best);
+  if (saves) report.checkpoints.save(parts_.trainer, best);
   clear_progress();
   report.out.line(
       fmt::format("epoch {}/{}  train loss {:.4f}  accuracy {:.2f}%  {}{:.2f} s  {:.0f} images/s  lr {:.4g}", epoch,
@@ -192,6 +206,7 @@ int TrainingRun::stop_before_end() {
 
 void TrainingRun::save_stopped(const std::string& reason) {
   clear_progress();
+  parts_.report->events.write_rest(parts_.trainer);
   const std::string path = parts_.report->checkpoints.save(parts_.trainer, false);
   const checkpoint::TrainingState& state = parts_.trainer.state();
   parts_.report->out.line(fmt::format("{} in epoch {} after step {}: saved {}; continue with heddle train --resume {}",

@@ -4,9 +4,11 @@
 #include <optional>
 #include <string>
 
+#include "engine/data/dataset.h"
 #include "tools/checkpoint_store.h"
 #include "tools/console.h"
 #include "tools/evaluation.h"
+#include "tools/events/training_events.h"
 #include "tools/interrupt.h"
 #include "tools/progress.h"
 #include "tools/run_folder.h"
@@ -19,6 +21,8 @@ namespace heddle::tools {
 struct RunReport {
   RunFolder& folder;
   CheckpointStore& checkpoints;
+  TrainingEvents& events;
+  const data::ResidentDataset& test;  // what the evaluator reads
   Console& out;
 };
 
@@ -54,7 +58,8 @@ class TrainingRun {
   Evaluation evaluate_epoch();
   // test: null after an epoch without evaluation.
   void finish_epoch(const Evaluation* test);
-  void write_epoch(std::int64_t epoch, const EpochSums& sums, const Evaluation* test, bool best);
+  // What the epoch has brought, for people and programs that read the run's folder.
+  void report_epoch(const Evaluation* test, bool best);
   // --checkpoint-steps.
   void save_if_due();
   void show_progress_if_due();

@@ -82,6 +82,21 @@ TEST_CASE("an interlaced PNG written by libpng comes back") {
   CHECK(read_png(folder / "b.png").pixels == pixels);
 }
 
+TEST_CASE("an image that is written comes back, and equal images give equal files") {
+  for (const std::int64_t channels : {1, 2, 3, 4}) {
+    Image image{17, 31, channels, Bytes(static_cast<std::size_t>(17 * 31 * channels))};
+    for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(i * 151 >> 3);
+    const std::string png = encode_png(image);
+    CHECK(encode_png(image) == png);
+    const Image read = parse(png);
+    CHECK((read.height == 17 && read.width == 31 && read.channels == channels));
+    CHECK(read.pixels == image.pixels);
+  }
+  CHECK_THROWS_AS(encode_png({2, 2, 1, Bytes(3)}), InvalidArgument);
+  CHECK_THROWS_AS(encode_png({1, 1, 5, Bytes(5)}), InvalidArgument);
+  CHECK_THROWS_AS(encode_png({0, 1, 1, {}}), InvalidArgument);
+}
+
 TEST_CASE("broken PNG files are refused with the reason") {
   const TempFolder folder;
   contains(refusal(""), "x.png: is no PNG image");

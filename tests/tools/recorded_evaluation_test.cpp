@@ -57,20 +57,20 @@ TEST_CASE("an evaluation pass is one launch a batch, and waits and copies only f
   CHECK(used.graph_launches == 3);
   CHECK(used.allocations + used.frees == 0);
   REQUIRE(before_batch.size() == 3);
-  // The place in the data (of the loader that counts and of the one that loads), both results, the row and the places
+  // The place in the data (of the loader that counts and of the one that loads), three results, the row and the places
   // in them start anew.
-  CHECK(before_batch.front().kernels == 6);
+  CHECK(before_batch.front().kernels == 7);
   const cudasim::Counters& last = before_batch.back();
   CHECK(last.graph_launches == 2);
   CHECK(last.host_waits == 0);
   CHECK(last.copies_host_to_device + last.copies_device_to_host + last.copies_device_to_device == 0);
-  // Sums, labels and predictions: a copy and a wait each.
-  CHECK(used.host_waits == 6);
-  CHECK(used.copies_device_to_host == 3);
+  // Sums, labels, predictions and losses: a copy and a wait each.
+  CHECK(used.host_waits == 8);
+  CHECK(used.copies_device_to_host == 4);
   CHECK(used.copies_host_to_device == 0);
   // Gather, five layers with two poolings, loss, class, and where the results go.
   const std::int64_t kernels = used.kernels + used.library_calls - before_batch.front().kernels;
-  CHECK(kernels <= 3 * (1 + 7 + 1 + 1 + 4));
+  CHECK(kernels <= 3 * (1 + 7 + 1 + 1 + 5));
 
   const std::shared_ptr<nn::Module> on_cpu = make_drawn_model(Device::cpu());
   const data::ResidentDataset cpu_test = resident(data.test, Device::cpu());
