@@ -34,7 +34,8 @@ int TrainingRun::run() {
   try {
     while (!is_finished(parts_.settings, state)) {
       const bool whole = train_epoch();
-      check_replicas();
+      parts_.trainer.settle_buffers();
+      check_replicas(true);
       if (!whole) return stop_before_end();
       if (!evaluates_after(parts_.settings, state.epoch + 1)) {
         finish_epoch(nullptr);
@@ -60,11 +61,11 @@ int TrainingRun::run() {
 
 void TrainingRun::check_replicas_if_due() {
   const std::int64_t every = parts_.settings.check_replicas;
-  if (every > 0 && parts_.trainer.queued_steps() % every == 0) check_replicas();
+  if (every > 0 && parts_.trainer.queued_steps() % every == 0) check_replicas(false);
 }
 
-void TrainingRun::check_replicas() {
-  const std::string difference = parts_.trainer.compare_replicas();
+void TrainingRun::check_replicas(bool settled) {
+  const std::string difference = parts_.trainer.compare_replicas(settled);
   if (difference.empty()) return;
   throw ReplicasDiffer(fmt::format("the ranks train different models: found after step {} (epoch {}): {}",
                                    parts_.trainer.state().step, parts_.trainer.state().epoch + 1, difference));
@@ -166,7 +167,8 @@ void TrainingRun::save_if_due() {
   // Several steps may have been launched at once.
   if (every == 0 || queued / every == saved_step_ / every) return;
   saved_step_ = queued;
-  check_replicas();
+  parts_.trainer.settle_buffers();
+  check_replicas(true);
   if (parts_.report != nullptr) parts_.report->checkpoints.save(parts_.trainer, false);
 }
 

@@ -67,7 +67,8 @@ class TrainingRun {
   void save_stopped(const std::string& reason);
   // The drift monitor: after every --check-replicas steps, and before anything is saved.
   void check_replicas_if_due();
-  void check_replicas();
+  // settled: the buffers are those of all ranks, too.
+  void check_replicas(bool settled);
   // "; the last good checkpoint is PATH", for a message.
   std::string last_checkpoint() const;
 
