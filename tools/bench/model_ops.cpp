@@ -51,9 +51,10 @@ class Step {
     return {(x.h - k + 1) / 2, (x.w - k + 1) / 2, o};
   }
 
-  Images max_pool(const Images& x, std::int64_t k, std::int64_t stride, std::int64_t padding) {
+  // With the ReLU in front.
+  Images relu_max_pool(const Images& x, std::int64_t k, std::int64_t stride, std::int64_t padding) {
     const std::string sizes =
-        fmt::format("n={} h={} w={} c={} k={} stride={} padding={} relu=0", n_, x.h, x.w, x.c, k, stride, padding);
+        fmt::format("n={} h={} w={} c={} k={} stride={} padding={} relu=1", n_, x.h, x.w, x.c, k, stride, padding);
     forward_.push_back({"max_pool2d_forward", sizes});
     backward_.push_back({"max_pool2d_backward", sizes});
     const auto out = [&](std::int64_t size) { return (size + 2 * padding - k) / stride + 1; };
@@ -138,7 +139,7 @@ void resnet18_body(Step& step, Images x) {
 void resnet18(Step& step) {
   step.batch_norm_parameters(64);
   const Images x = step.conv({}, 64, {.k = 7, .stride = 2, .padding = 3, .bias_gradient = false});
-  resnet18_body(step, step.max_pool(x, 3, 2, 1));
+  resnet18_body(step, step.relu_max_pool(x, 3, 2, 1));
 }
 
 void resnet18_cifar(Step& step) {
