@@ -7,15 +7,31 @@
 #include "datasets/fashion_mnist.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/state_dict.h"
+#include "models/model_list.h"
 #include "tools/usage_error.h"
 
 namespace heddle::tools {
 namespace {
 
-// What weights without a description are taken for.
-ModelDescription fashion_mnist_description(const std::string& model) {
-  ModelDescription description{.model = model, .dataset = "fashion-mnist", .mean = {0.0f}, .stddev = {1.0f}};
-  for (const std::string_view name : datasets::kFashionMnistClasses) description.class_names.emplace_back(name);
+// What weights without a description are taken for: a model of Fashion-MNIST, but for the number of classes, which the
+// last tensor of the model tells.
+ModelDescription describe_weights(const std::string& path, const std::string& model) {
+  ModelDescription description{.model = model, .dataset = "fashion-mnist"};
+  if (const std::int64_t channels = models::find_model(model).in_channels; channels != 0) {
+    description.source_channels = description.channels;
+    description.source_height = description.height;
+    description.source_width = description.width;
+    description.channels = channels;
+  }
+  description.mean.assign(static_cast<std::size_t>(description.channels), 0.0f);
+  description.stddev.assign(static_cast<std::size_t>(description.channels), 1.0f);
+  const std::string last = make_model(description)->named_parameters().back().name;
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  const TensorEntry* const entry = file.find(last);
+  if (entry != nullptr && entry->shape.size() == 1 && entry->shape[0] >= 1) description.num_classes = entry->shape[0];
+  if (description.num_classes == std::ssize(datasets::kFashionMnistClasses)) {
+    for (const std::string_view name : datasets::kFashionMnistClasses) description.class_names.emplace_back(name);
+  }
   return description;
 }
 
@@ -56,7 +72,7 @@ SavedModel load_saved_model(const std::string& checkpoint, const std::string& mo
   if (state && !model.empty() && state->model != model) {
     throw UsageError(fmt::format("--model {}: {} holds a {}", model, saved.path, state->model));
   }
-  saved.description = state ? read_description(*state, saved.path) : fashion_mnist_description(model);
+  saved.description = state ? read_description(*state, saved.path) : describe_weights(saved.path, model);
   saved.module = make_model(saved.description);
   if (state) {
     checkpoint::load_for_use(saved.path, *saved.module, &saved.averaged);

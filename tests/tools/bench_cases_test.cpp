@@ -1,6 +1,11 @@
 // The rows of `heddle bench`: what they say a call moves and computes, and that every kernel is right on tiny sizes.
+#include <map>
+#include <set>
+
+#include "engine/autograd/node.h"
 #include "engine/device/cuda_plugin.h"
 #include "engine/nn/parameter_buffer.h"
+#include "engine/ops/ops.h"
 #include "models/model_list.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_folder.h"
@@ -223,9 +228,9 @@ TEST_CASE("a model's step has its ops with their sizes") {
   CHECK(find(resnet, "conv2d_forward", "h=7 w=7 c=64 o=64").count == 4);
   CHECK(find(resnet, "conv2d_forward", "h=7 w=7 c=64 o=128 k=1 stride=2").count == 1);
   CHECK(find(resnet, "conv2d_forward", "h=1 w=1 c=512 o=512").count == 3);
-  CHECK(find(resnet, "batch_norm_forward", "h=14 w=14").sizes == "n=8 h=14 w=14 c=64 relu=1 add=0");
+  CHECK(find(resnet, "batch_norm_forward", "h=14 w=14").sizes == "n=8 h=14 w=14 c=64 relu=0 add=0");
   CHECK(find(resnet, "batch_norm_backward", "c=512 relu=1 add=1").count == 2);
-  CHECK(find(resnet, "max_pool2d_forward").sizes == "n=8 h=14 w=14 c=64 k=3 stride=2 padding=1 relu=0");
+  CHECK(find(resnet, "max_pool2d_forward").sizes == "n=8 h=14 w=14 c=64 k=3 stride=2 padding=1 relu=1");
 
   int convolutions = 0;
   for (const ModelOp& op : model_ops("resnet18-cifar", 8)) {
@@ -234,7 +239,7 @@ TEST_CASE("a model's step has its ops with their sizes") {
   CHECK(convolutions == 20);
   // 11,175,818 parameters; the last bias has two floats of padding behind it.
   CHECK(find(model_ops("resnet18-cifar", 8), "sgd_update").sizes == "n=11175820 momentum=0");
-  for (const std::string name : {"lenet", "lenet-d2l"}) {
+  for (const std::string name : {"lenet", "lenet-d2l", "resnet18", "resnet18-cifar"}) {
     const auto model = models::make_model(name, {});
     nn::ParameterBuffer buffer(*model);
     CHECK(find(model_ops(name, 8), "sgd_update").sizes == join_text("n=", buffer.data().numel(), " momentum=0"));
@@ -248,6 +253,45 @@ TEST_CASE("a model's step has its ops with their sizes") {
     }
   }
   CHECK(test::message_of<UsageError>([] { model_ops("lenet5", 1); }).find("did you mean lenet?") != std::string::npos);
+}
+
+// The table of the ResNets' ops is written down by itself, for `heddle bench` makes no model.
+TEST_CASE("the ops of a ResNet's step are those of the model") {
+  for (const std::string name : {"resnet18", "resnet18-cifar"}) {
+    INFO(name);
+    const auto model = models::make_model(name, {});
+    Philox random(1);
+    model->reset_parameters(random);
+    std::map<std::string, int> nodes, forward_ops, backward_ops;
+    std::set<const Node*> seen;
+    std::vector<const Node*> left;
+    const Variable logits = model->forward(ops::rand({2, 28, 28, 1}));
+    left.push_back(logits.grad_node().get());
+    while (!left.empty()) {
+      const Node* const node = left.back();
+      left.pop_back();
+      if (node == nullptr || !seen.insert(node).second) continue;
+      ++nodes[node->name()];
+      for (const Edge& edge : node->inputs()) left.push_back(edge.node.get());
+    }
+    std::map<std::string, int> convolutions, in_table;  // by channels and kernel size
+    for (const auto& p : model->named_parameters()) {
+      if (p.layout.kind != nn::ParameterLayout::Kind::conv_weight) continue;
+      ++convolutions[join_text("c=", p.variable.dim(3), " o=", p.variable.dim(0), " k=", p.variable.dim(1))];
+    }
+    for (const ModelOp& op : model_ops(name, 2)) {
+      ++(op.op.find("backward") == std::string::npos ? forward_ops : backward_ops)[op.op];
+      if (op.op != "conv2d_forward") continue;
+      const std::size_t begin = op.sizes.find("c="), end = op.sizes.find(" stride=");
+      in_table[op.sizes.substr(begin, end - begin)] += op.count;
+    }
+    CHECK(in_table == convolutions);
+    CHECK(nodes["conv2d"] == 20);
+    CHECK(nodes["relu_max_pool2d"] == forward_ops["max_pool2d_forward"]);
+    CHECK(nodes["adaptive_avg_pool2d"] == forward_ops["adaptive_avg_pool2d_forward"]);
+    CHECK(nodes["linear"] == forward_ops["linear_forward"]);
+    CHECK(backward_ops["max_pool2d_backward"] == forward_ops["max_pool2d_forward"]);
+  }
 }
 
 }  // namespace heddle::tools::bench

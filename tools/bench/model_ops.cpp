@@ -51,18 +51,20 @@ class Step {
     return {(x.h - k + 1) / 2, (x.w - k + 1) / 2, o};
   }
 
-  // Batch norm with ReLU; add: at the end of a residual block.
-  Images batch_norm(const Images& x, bool add) {
-    const std::string sizes = fmt::format("n={} h={} w={} c={} relu=1 add={}", n_, x.h, x.w, x.c, add ? 1 : 0);
+  // add: at the end of a residual block.
+  Images batch_norm(const Images& x, bool relu, bool add) {
+    const std::string sizes =
+        fmt::format("n={} h={} w={} c={} relu={} add={}", n_, x.h, x.w, x.c, relu ? 1 : 0, add ? 1 : 0);
     forward_.push_back({"batch_norm_forward", sizes});
     backward_.push_back({"batch_norm_backward", sizes});
     parameters_ += 2 * padded(x.c);
     return x;
   }
 
-  Images max_pool(const Images& x, std::int64_t k, std::int64_t stride, std::int64_t padding) {
+  // With the ReLU in front.
+  Images relu_max_pool(const Images& x, std::int64_t k, std::int64_t stride, std::int64_t padding) {
     const std::string sizes =
-        fmt::format("n={} h={} w={} c={} k={} stride={} padding={} relu=0", n_, x.h, x.w, x.c, k, stride, padding);
+        fmt::format("n={} h={} w={} c={} k={} stride={} padding={} relu=1", n_, x.h, x.w, x.c, k, stride, padding);
     forward_.push_back({"max_pool2d_forward", sizes});
     backward_.push_back({"max_pool2d_backward", sizes});
     const auto out = [&](std::int64_t size) { return (size + 2 * padding - k) / stride + 1; };
@@ -127,7 +129,8 @@ void lenet_d2l(Step& step) {
 
 void resnet18_body(Step& step, Images x) {
   const auto conv = [&](const Images& in, std::int64_t o, std::int64_t stride, bool add) {
-    return step.batch_norm(step.conv(in, o, {.k = 3, .stride = stride, .padding = 1, .bias_gradient = false}), add);
+    return step.batch_norm(step.conv(in, o, {.k = 3, .stride = stride, .padding = 1, .bias_gradient = false}), true,
+                           add);
   };
   for (const std::int64_t channels : {64, 128, 256, 512}) {
     const std::int64_t stride = channels == 64 ? 1 : 2;
@@ -142,12 +145,12 @@ void resnet18_body(Step& step, Images x) {
 
 void resnet18(Step& step) {
   const Images x = step.conv({}, 64, {.k = 7, .stride = 2, .padding = 3, .bias_gradient = false});
-  resnet18_body(step, step.max_pool(step.batch_norm(x, false), 3, 2, 1));
+  resnet18_body(step, step.relu_max_pool(step.batch_norm(x, false, false), 3, 2, 1));
 }
 
 void resnet18_cifar(Step& step) {
   const Images x = step.conv({}, 64, {.k = 3, .padding = 1, .bias_gradient = false});
-  resnet18_body(step, step.batch_norm(x, false));
+  resnet18_body(step, step.batch_norm(x, true, false));
 }
 
 struct Preset {
