@@ -181,6 +181,7 @@ void TrainingRun::show_progress_if_due() {
   const double step_seconds = state.batch > 0 ? sums.seconds / static_cast<double>(state.batch) : 0.0;
   const std::int64_t epochs_left = parts_.settings.epochs - state.epoch;
   const auto steps_left = static_cast<double>(epochs_left * batches - state.batch);
+  const std::int64_t every = parts_.settings.evaluate_every, evaluations_left = (epochs_left + every - 1) / every;
   progress_->update(
       {.epoch = state.epoch + 1,
        .epochs = parts_.settings.epochs,
@@ -189,7 +190,7 @@ void TrainingRun::show_progress_if_due() {
        .loss = sums.metrics.loss(),
        .accuracy = sums.metrics.accuracy(),
        .images_per_second = sums.images_per_second(),
-       .seconds_left = steps_left * step_seconds + static_cast<double>(epochs_left) * evaluation_seconds_},
+       .seconds_left = steps_left * step_seconds + static_cast<double>(evaluations_left) * evaluation_seconds_},
       now);
 }
 

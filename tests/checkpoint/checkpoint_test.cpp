@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <random>
 
 #include "engine/checkpoint/safetensors.h"
 #include "engine/nn/dropout.h"
@@ -234,29 +235,46 @@ TEST_CASE(
   const std::string path = folder / "c.safetensors", bad = folder / "bad.safetensors";
   Model saved;
   optim::Sgd sgd(saved.buffer, 0.1, SgdParams{.momentum = 0.9});
+  sgd.average_weights(0.9);
   saved.update(sgd);
   save_checkpoint(path, *saved.module, &sgd, {.model = "m", .step = 5, .seed = 9});
   const std::string bytes = test::get_file(path);
   Model model;
   optim::Sgd target(model.buffer, 0.1, SgdParams{.momentum = 0.9});
+  target.average_weights(0.9);
+  const std::vector<float> average = target.averages().to_vector<float>();
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     test::put_file(bad, bytes.substr(0, length));
     CHECK_THROWS_AS(load_checkpoint(bad, *model.module, &target), IoError);
+    CHECK_THROWS_AS(load_for_use(bad, *model.module), IoError);
   }
   int accepted = 0;
-  for (std::size_t at = 0; at < bytes.size(); ++at) {
+  const auto change = [&](std::size_t at, char value) {
     std::string damaged = bytes;
-    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    damaged[at] = value;
     test::put_file(bad, damaged);
-    try {
-      load_checkpoint(bad, *model.module, &target);
-      ++accepted;
-    } catch (const IoError&) {
+    for (const bool to_train : {true, false}) {
+      try {
+        to_train ? load_checkpoint(bad, *model.module, &target) : load_for_use(bad, *model.module);
+        ++accepted;
+      } catch (const IoError&) {
+      }
     }
+  };
+  for (std::size_t at = 0; at < bytes.size(); ++at) change(at, static_cast<char>(bytes[at] ^ 1));
+  const auto is_blank = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
+  std::mt19937 random(5);
+  for (int i = 0; i < 10000;) {
+    const std::size_t at = random() % bytes.size();
+    const char value = static_cast<char>(random());
+    if (value == bytes[at] || (is_blank(value) && is_blank(bytes[at]))) continue;
+    change(at, value);
+    ++i;
   }
   // White space that fills up the header is the only part without a meaning, and a changed blank is no white space.
   CHECK(accepted == 0);
   CHECK(model.weight() == 1.f);
+  CHECK(target.averages().to_vector<float>() == average);
   CHECK(target.step_count() == 0);
 }
 

@@ -21,6 +21,7 @@ TEST_CASE("a step of LeNet is one graph of at most 23 kernels, with no wait, cop
   tools::Settings settings;
   settings.batch_size = 16;
   settings.steps_per_launch = 1;
+  settings.ema = 0.99;  // costs no kernel
   Training training(settings, data, kGpu);
   training.trainer.start_epoch();
   // The first step is called, the second one recorded.
@@ -48,9 +49,11 @@ TEST_CASE("steps on a GPU are those of the CPU, however they are launched") {
   settings.momentum = 0.9;
   settings.schedule = "cosine";
   settings.augment = "crop-flip";
+  settings.ema = 0.9;
   settings.epochs = 2;
+  const auto averages = [](Training& training) { return training.trainer.optimizer().averages().to_vector<float>(); };
   Training cpu(settings, data, Device::cpu());
-  std::vector<float> eager;
+  std::vector<float> eager, eager_averages;
   for (const auto& [graph, steps_per_launch] : {std::pair{false, 1}, {true, 1}, {true, 3}, {true, 0}}) {
     settings.graph = graph;
     settings.steps_per_launch = steps_per_launch;
@@ -63,6 +66,7 @@ TEST_CASE("steps on a GPU are those of the CPU, however they are launched") {
         continue;
       }
       CHECK(testing::relative_distance(gpu.weights(), cpu.weights()) < 1e-4);
+      CHECK(testing::relative_distance(averages(gpu), averages(cpu)) < 1e-4);
       const data::RunningMetrics& mine = gpu.trainer.sums().metrics;
       CHECK(mine.samples() == 90);
       CHECK(mine.loss() == Approx(cpu.trainer.sums().metrics.loss()).epsilon(1e-4));
@@ -77,8 +81,10 @@ TEST_CASE("steps on a GPU are those of the CPU, however they are launched") {
     // Recorded or not, the kernels are the same, and so are the bits.
     if (eager.empty()) {
       eager = gpu.weights();
+      eager_averages = averages(gpu);
     } else {
       CHECK(gpu.weights() == eager);
+      CHECK(averages(gpu) == eager_averages);
     }
   }
 }
