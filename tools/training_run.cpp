@@ -109,8 +109,6 @@ void TrainingRun::report_epoch(const Evaluation& test, bool best) {
   parts_.trainer.finish_epoch();
   const checkpoint::TrainingState& state = parts_.trainer.state();
   const std::int64_t epoch = state.epoch;
-  const std::vector<Mistake> worst = worst_mistakes(test, report.test, kShownMistakes);
-  report.events.add_pictures(state.step, test, worst, report.checkpoints.description());
   report.folder.append_metrics({{"epoch", epoch},
                                 {"step", state.step},
                                 {"train_loss", sums.metrics.loss()},
@@ -123,8 +121,12 @@ void TrainingRun::report_epoch(const Evaluation& test, bool best) {
                                 {"learning_rate", parts_.trainer.learning_rate()}});
   const bool due = epoch % parts_.settings.checkpoint_every == 0 || epoch == parts_.settings.epochs;
   if (due || best) {
-    report.folder.write_evaluation(evaluation_record(epoch, state.step, test, worst, report.checkpoints.description()));
     report.checkpoints.save(parts_.trainer, best);
+    // Less dear than what is saved above: behind it, should the disk be full.
+    const ModelDescription& description = report.checkpoints.description();
+    const std::vector<Mistake> worst = worst_mistakes(test, report.test, kShownMistakes);
+    report.folder.write_evaluation(evaluation_record(epoch, state.step, test, worst, description));
+    report.events.add_pictures(state.step, test, worst, description);
   }
   clear_progress();
   report.out.line(
