@@ -90,6 +90,7 @@ int train_seeds(SeedSet& set, const ParsedArguments& arguments, const std::funct
       code = exit_code::kFailed;
     }
     if (code != exit_code::kDone && code != exit_code::kFailed) {
+      if (set.begun_runs().empty()) return code;
       out.line(fmt::format("{} of {} seeds are finished; continue the set with heddle train --resume {}",
                            finished.size(), set.seeds().size(), set.path()));
       return code;

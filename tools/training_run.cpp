@@ -125,7 +125,6 @@ void TrainingRun::report_epoch(const Evaluation* test, bool best) {
   const checkpoint::TrainingState& state = parts_.trainer.state();
   const std::int64_t epoch = state.epoch;
   const double rate = parts_.trainer.learning_rate();
-  const bool saves = best || saves_after(parts_.settings, state);
   Json metrics = {{"epoch", epoch},
                   {"step", state.step},
                   {"train_loss", sums.metrics.loss()},
@@ -142,15 +141,13 @@ void TrainingRun::report_epoch(const Evaluation* test, bool best) {
     metrics["test_accuracy"] = test->metrics.accuracy();
     test_text = fmt::format("test loss {:.4f}  accuracy {:.2f}%{}  ", test->metrics.loss(),
                             test->metrics.accuracy() * 100, best ? " (best)" : "");
-    const std::vector<Mistake> worst = worst_mistakes(*test, report.test, kShownMistakes);
-    report.events.add_pictures(state.step, *test, worst, report.checkpoints.description());
-    if (saves) {
-      report.folder.write_evaluation(
-          evaluation_record(epoch, state.step, *test, worst, report.checkpoints.description()));
-    }
   }
   report.folder.append_metrics(metrics);
-  if (saves) report.checkpoints.save(parts_.trainer, best);
+  if (best || saves_after(parts_.settings, state)) {
+    report.checkpoints.save(parts_.trainer, best);
+    // Less dear than what is saved above: behind it, should the disk be full.
+    if (test != nullptr) write_pictures(*test);
+  }
   clear_progress();
   report.out.line(
       fmt::format("epoch {}/{}  train loss {:.4f}  accuracy {:.2f}%  {}{:.2f} s  {:.0f} images/s  lr {:.4g}", epoch,
@@ -160,6 +157,15 @@ void TrainingRun::report_epoch(const Evaluation* test, bool best) {
     report.out.line(fmt::format("early stop: no test accuracy above the {:.2f}% of epoch {} in {} epochs",
                                 *state.best_metric * 100, state.best_epoch, epoch - state.best_epoch));
   }
+}
+
+void TrainingRun::write_pictures(const Evaluation& test) {
+  RunReport& report = *parts_.report;
+  const checkpoint::TrainingState& state = parts_.trainer.state();
+  const ModelDescription& description = report.checkpoints.description();
+  const std::vector<Mistake> worst = worst_mistakes(test, report.test, kShownMistakes);
+  report.folder.write_evaluation(evaluation_record(state.epoch, state.step, test, worst, description));
+  report.events.add_pictures(state.step, test, worst, description);
 }
 
 void TrainingRun::save_if_due() {

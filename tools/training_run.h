@@ -60,6 +60,8 @@ class TrainingRun {
   void finish_epoch(const Evaluation* test);
   // What the epoch has brought, for people and programs that read the run's folder.
   void report_epoch(const Evaluation* test, bool best);
+  // The worst mistakes and the confusion matrix, after Trainer::finish_epoch().
+  void write_pictures(const Evaluation& test);
   // --checkpoint-steps.
   void save_if_due();
   void show_progress_if_due();

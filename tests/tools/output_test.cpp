@@ -1,7 +1,12 @@
 // What is seen while a run goes on: a bar on a terminal, plain whole lines everywhere else.
 #include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
 #include <sstream>
+#include <thread>
 
+#include "nccl_comm/gloo_communicator.h"
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 
@@ -85,6 +90,84 @@ TEST_CASE("a run goes on when nobody reads its output or it is closed") {
   CHECK(gone.exit_code == 0);
   CHECK(gone.err.empty());
   CHECK(metrics_of(folder / "gone").size() == 6);
+}
+
+TEST_CASE("a training outlives a full output, and one whose outputs are both closed") {
+  const TempFolder folder;
+  write_small_dataset(folder.path());
+  int run = 0;
+  for (const char* redirection : {"> /dev/full", "> /dev/full 2>&1", ">&- 2>&-"}) {
+    INFO(redirection);
+    const std::string out = folder / std::to_string(run++);
+    std::string command = "exec '" + heddle_path() + "'";
+    for (const std::string& argument : small_training(folder.path(), out, {"--epochs", "3"})) {
+      command += " '" + argument + "'";
+    }
+    ProcessOptions options;
+    options.arguments = {"-c", command + " " + redirection};
+    const ProcessResult result = Process("/bin/sh", options).wait();
+    CHECK(result.exit_code == 0);
+    CHECK(metrics_of(out).size() == 3);
+    CHECK(json_file(out + "/run.json")["result"]["finished"] == true);
+  }
+}
+
+TEST_CASE("into a file lines are seen while the training goes on, and all are whole") {
+  const TempFolder folder;
+  write_small_dataset(folder.path());
+  const std::string log = folder / "log";
+  std::string command = "exec '" + heddle_path() + "'";
+  for (const std::string& argument : small_training(folder.path(), folder / "run", {"--epochs", "100000"})) {
+    command += " '" + argument + "'";
+  }
+  ProcessOptions options;
+  options.arguments = {"-c", command + " > '" + log + "' 2>&1"};
+  Process process("/bin/sh", options);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto seen = [&] { return file_exists(log) && contains(get_file(log), "epoch 2/100000"); };
+  while (!seen() && std::chrono::steady_clock::now() - begin < std::chrono::seconds(60)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const std::string text = file_exists(log) ? get_file(log) : "";
+    CHECK((text.empty() || is_plain(text)));
+  }
+  CHECK(seen());
+  process.send_signal(SIGINT);
+  CHECK(process.wait().exit_code == 130);
+  const std::string text = get_file(log);
+  CHECK(is_plain(text));
+  CHECK(contains(text, "interrupted by SIGINT"));
+  // Short epochs have one line each, and a handful before the first.
+  const auto lines = std::count(text.begin(), text.end(), '\n');
+  CHECK(lines <= static_cast<std::ptrdiff_t>(metrics_of(folder / "run").size()) + 20);
+}
+
+TEST_CASE("of several ranks one alone tells how far the training is") {
+  const TempFolder folder;
+  write_small_dataset(folder.path());
+  const auto epoch_lines = [](const std::string& text) {
+    std::size_t n = 0;
+    for (std::size_t at = text.find("\nepoch "); at != std::string::npos; at = text.find("\nepoch ", at + 1)) ++n;
+    return n;
+  };
+  const ProcessResult threads = heddle(small_training(folder.path(), folder / "a", {"--epochs", "3", "--ranks", "2"}));
+  REQUIRE(threads.exit_code == 0);
+  CHECK(epoch_lines(threads.out) == 3);
+  CHECK(threads.err.empty());
+  if (!comm::why_no_gloo().empty()) return;
+  const std::vector<ProcessResult> ranks =
+      heddle_as_two_ranks(small_training(folder.path(), folder / "b", {"--epochs", "3"}), folder.path());
+  for (const ProcessResult& rank : ranks) {
+    REQUIRE(rank.exit_code == 0);
+    CHECK(rank.err.empty());
+  }
+  CHECK(epoch_lines(ranks[0].out) == 3);
+  CHECK(ranks[1].out.empty());
+  // Of the files, too, there is one.
+  std::size_t event_files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "b")) {
+    event_files += contains(entry.path().filename().string(), "tfevents") ? 1 : 0;
+  }
+  CHECK(event_files == 1);
 }
 
 TEST_CASE("a full output is reported by commands that have nothing but output") {
