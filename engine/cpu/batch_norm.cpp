@@ -14,7 +14,7 @@
 namespace heddle::cpu {
 namespace {
 
-constexpr std::int64_t kBlockNumel = 8192;  // elements of a block: they stay in the first-level cache
+constexpr std::int64_t kBlockNumel = 16384;  // elements of a block: they stay in the second-level cache
 
 struct Rows {
   std::int64_t channels, rows, block, blocks;
@@ -40,16 +40,25 @@ struct Rows {
   }
 };
 
-// Number of rows, mean and sum of squared differences of one channel, of some of the rows.
+// Number of rows, and each channel's mean and sum of squared differences, of some of the rows.
 struct Moments {
-  double count = 0, mean = 0, m2 = 0;
+  double count = 0;
+  std::vector<double> mean, m2;
 
-  // Source: Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
-  void join(const Moments& other) {
-    if (other.count == 0) return;
-    const double total = count + other.count, delta = other.mean - mean;
-    mean += delta * (other.count / total);
-    m2 += other.m2 + delta * delta * (count * other.count / total);
+  explicit Moments(std::int64_t channels)
+      : mean(static_cast<std::size_t>(channels)), m2(static_cast<std::size_t>(channels)) {}
+
+  // Adds other rows. Source: Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+  // Variances", 1979.
+  template <class T>
+  void join(double other_count, const T* other_mean, const T* other_m2) {
+    if (other_count == 0) return;
+    const double total = count + other_count, share = other_count / total, both = count * share;
+    for (std::size_t c = 0; c < mean.size(); ++c) {
+      const double delta = static_cast<double>(other_mean[c]) - mean[c];
+      mean[c] += delta * share;
+      m2[c] += static_cast<double>(other_m2[c]) + delta * delta * both;
+    }
     count = total;
   }
 };
@@ -96,7 +105,7 @@ const T* data_or_null(const Tensor& x) {
 }
 
 template <class K>
-std::vector<Moments> moments_of(const Tensor& x) {
+Moments moments_of(const Tensor& x) {
   using T = typename K::Element;
   const Rows rows(x);
   const std::int64_t channels = rows.channels;
@@ -107,42 +116,35 @@ std::vector<Moments> moments_of(const Tensor& x) {
     double* const part = parts + b * 2 * channels;
     K::statistics(from + first * channels, n, channels, part, part + channels);
   });
-  std::vector<Moments> all(static_cast<std::size_t>(channels));
+  Moments all(channels);
   for (std::int64_t b = 0; b < rows.blocks; ++b) {
-    const auto n = static_cast<double>(std::min(rows.block, rows.rows - b * rows.block));
     const double* const part = parts + b * 2 * channels;
-    for (std::int64_t c = 0; c < channels; ++c) {
-      all[static_cast<std::size_t>(c)].join({n, part[c], part[channels + c]});
-    }
+    all.join(static_cast<double>(std::min(rows.block, rows.rows - b * rows.block)), part, part + channels);
   }
   return all;
 }
 
 template <class P>
-std::vector<Moments> join_ranks(const Tensor& exchanged, std::int64_t channels) {
+Moments join_ranks(const Tensor& exchanged, std::int64_t channels) {
   const P* part = data_of<P>(exchanged);
-  std::vector<Moments> all(static_cast<std::size_t>(channels));
+  Moments all(channels);
   for (std::int64_t r = 0; r < exchanged.dim(0); ++r, part += batch_norm_exchange_numel(channels)) {
-    for (std::int64_t c = 0; c < channels; ++c) {
-      all[static_cast<std::size_t>(c)].join({static_cast<double>(part[2 * channels]), static_cast<double>(part[c]),
-                                             static_cast<double>(part[channels + c])});
-    }
+    all.join(static_cast<double>(part[2 * channels]), part, part + channels);
   }
   return all;
 }
 
 template <class P>
-void update_running(const std::vector<Moments>& moments, double momentum, Tensor& mean, Tensor& var) {
+void update_running(const Moments& moments, double momentum, Tensor& mean, Tensor& var) {
   P* const means = data_of<P>(mean);
   P* const vars = data_of<P>(var);
-  for (std::size_t c = 0; c < moments.size(); ++c) {
-    const Moments& m = moments[c];
-    const auto blend = [&](P& old, double value) {
-      old = static_cast<P>((1 - momentum) * static_cast<double>(old) + momentum * value);
-    };
-    if (m.count == 0 || !std::isfinite(m.mean) || !std::isfinite(m.m2)) continue;
-    blend(means[c], m.mean);
-    if (m.count > 1) blend(vars[c], m.m2 / (m.count - 1));
+  const auto blend = [&](P& old, double value) {
+    old = static_cast<P>((1 - momentum) * static_cast<double>(old) + momentum * value);
+  };
+  for (std::size_t c = 0; c < moments.mean.size(); ++c) {
+    if (moments.count == 0 || !std::isfinite(moments.mean[c]) || !std::isfinite(moments.m2[c])) continue;
+    blend(means[c], moments.mean[c]);
+    if (moments.count > 1) blend(vars[c], moments.m2[c] / (moments.count - 1));
   }
 }
 
@@ -289,11 +291,9 @@ Statistics statistics_of(BatchNormForward& op) {
     s.var.assign(var, var + channels);
     return s;
   }
-  const std::vector<Moments> all = op.exchanged.defined() ? join_ranks<P>(op.exchanged, channels) : moments_of<K>(op.x);
-  for (const Moments& m : all) {
-    s.mean.push_back(m.mean);
-    s.var.push_back(m.count == 0 ? 0 : m.m2 / m.count);
-  }
+  const Moments all = op.exchanged.defined() ? join_ranks<P>(op.exchanged, channels) : moments_of<K>(op.x);
+  s.mean = all.mean;
+  for (const double m2 : all.m2) s.var.push_back(all.count == 0 ? 0 : m2 / all.count);
   if (op.running_mean.defined()) update_running<P>(all, op.momentum, op.running_mean, op.running_var);
   return s;
 }
@@ -311,13 +311,8 @@ Tensor CpuBackend::batch_norm_mask(const BatchNormForward& op) {
 
 void CpuBackend::batch_norm_statistics(const Tensor& x, Tensor& exchange) {
   with_kernels(x.dtype(), [&]<class K>(K) {
-    const std::vector<Moments> moments = moments_of<K>(x);
-    std::vector<double> mean, m2;
-    for (const Moments& m : moments) {
-      mean.push_back(m.mean);
-      m2.push_back(m.m2);
-    }
-    write_exchange<typename K::Channel>(mean, m2, static_cast<double>(Rows(x).rows), exchange);
+    const Moments moments = moments_of<K>(x);
+    write_exchange<typename K::Channel>(moments.mean, moments.m2, moments.count, exchange);
   });
 }
 

@@ -71,6 +71,20 @@ HEDDLE_INLINE Vec cut_at(Vec v, std::int64_t e, std::int64_t n) {
   return load(lanes);
 }
 
+// Calls body(whole, element, place) for the vectors of n elements; whole: True, or False where one may be cut.
+template <class Body>
+HEDDLE_INLINE void for_each_vector(std::int64_t n, std::int64_t period, const Body& body) {
+  std::int64_t e = 0;
+  for (; e + period <= n; e += period) {
+    for (std::int64_t place = 0; place < period; place += kLanes) body(True{}, e + place, place);
+  }
+  for (std::int64_t place = 0; e + place < n; place += kLanes) body(False{}, e + place, place);
+}
+HEDDLE_INLINE Vec load_part(True, const float* p, std::int64_t e, std::int64_t) { return load(p + e); }
+HEDDLE_INLINE Vec load_part(False, const float* p, std::int64_t e, std::int64_t n) { return load_at(p, e, n); }
+HEDDLE_INLINE void store_part(True, float* p, Vec v, std::int64_t e, std::int64_t) { store(p + e, v); }
+HEDDLE_INLINE void store_part(False, float* p, Vec v, std::int64_t e, std::int64_t n) { store_at(p, v, e, n); }
+
 // Sums of Group vectors of the period, from `place` on, over all that repeat them.
 template <int Group, int Sums, class Term>
 HEDDLE_INLINE void sum_group(std::int64_t n, std::int64_t period, std::int64_t place, float* const (&sums)[Sums],
@@ -81,7 +95,7 @@ HEDDLE_INLINE void sum_group(std::int64_t n, std::int64_t period, std::int64_t p
     HEDDLE_UNROLL
     for (int g = 0; g < Group; ++g) {
       Vec v[Sums];
-      term(e + g * kLanes, place + g * kLanes, v);
+      term(True{}, e + g * kLanes, place + g * kLanes, v);
       HEDDLE_UNROLL
       for (int s = 0; s < Sums; ++s) total[s][g] += v[s];
     }
@@ -90,15 +104,15 @@ HEDDLE_INLINE void sum_group(std::int64_t n, std::int64_t period, std::int64_t p
     const std::int64_t e = whole + place + g * kLanes;
     if (e < n) {
       Vec v[Sums];
-      term(e, place + g * kLanes, v);
+      term(False{}, e, place + g * kLanes, v);
       for (int s = 0; s < Sums; ++s) total[s][g] += cut_at(v[s], e, n);
     }
     for (int s = 0; s < Sums; ++s) store(sums[s] + place + g * kLanes, total[s][g]);
   }
 }
 
-// sums[i] (one a place of the period) = sum over the elements of that place; term(e, place) is their vector at element
-// e, not cut at the end.
+// sums[i] (one a place of the period) = sum over the elements of that place; term(whole, e, place, v) makes their
+// vectors at element e, not cut at the end; whole: see for_each_vector.
 template <int Sums, class Term>
 HEDDLE_INLINE void sum_period(std::int64_t n, std::int64_t period, float* const (&sums)[Sums], const Term& term) {
   std::int64_t place = 0;
@@ -124,8 +138,9 @@ void batch_norm_statistics(const BatchNormBlock& block, const float* x, double* 
   float* const start = scratch;
   float* const sums = scratch + period;
   for (std::int64_t i = 0; i < period; ++i) start[i] = x[i % channels];
-  sum_period<1>(n, period, {sums},
-                [&](std::int64_t e, std::int64_t place, Vec* v) { v[0] = load_at(x, e, n) - load(start + place); });
+  sum_period<1>(n, period, {sums}, [&](auto whole, std::int64_t e, std::int64_t place, Vec* v) {
+    v[0] = load_part(whole, x, e, n) - load(start + place);
+  });
   const auto rows = static_cast<double>(block.rows);
   for (std::int64_t c = 0; c < channels; ++c) mean[c] = fold(sums, c, channels, period) / rows;
   // sums: now the mean's distance from the first row.
@@ -136,8 +151,8 @@ void batch_norm_statistics(const BatchNormBlock& block, const float* x, double* 
     m2[c] = -rows * lost * lost;
   }
   // The places of `sums` are read before they are written.
-  sum_period<1>(n, period, {sums}, [&](std::int64_t e, std::int64_t place, Vec* v) {
-    const Vec difference = load_at(x, e, n) - load(start + place) - load(sums + place);
+  sum_period<1>(n, period, {sums}, [&](auto whole, std::int64_t e, std::int64_t place, Vec* v) {
+    const Vec difference = load_part(whole, x, e, n) - load(start + place) - load(sums + place);
     v[0] = difference * difference;
   });
   for (std::int64_t c = 0; c < channels; ++c) {
@@ -146,20 +161,31 @@ void batch_norm_statistics(const BatchNormBlock& block, const float* x, double* 
   }
 }
 
+namespace {
+
+template <bool Add, bool Relu, bool Mask>
+void normalise(const BatchNormBlock& block, const BatchNormNormalise& args) {
+  const std::int64_t n = block.rows * block.channels;
+  for_each_vector(n, batch_norm_period(block.channels), [&](auto whole, std::int64_t e, std::int64_t place) {
+    Vec v = load_part(whole, args.x, e, n) - load(args.center + place);
+    v = v * load(args.factor + place) + load(args.offset + place);
+    if (Add) v += load_part(whole, args.addend, e, n);
+    if (Mask) store_bits(args.mask, e / kLanes, v > Vec{});
+    if (Relu) v = relu(v);
+    store_part(whole, args.y, v, e, n);
+  });
+}
+
+template <bool Add>
+void normalise(const BatchNormBlock& block, const BatchNormNormalise& args) {
+  if (args.mask != nullptr) return normalise<Add, true, true>(block, args);
+  args.relu ? normalise<Add, true, false>(block, args) : normalise<Add, false, false>(block, args);
+}
+
+}  // namespace
+
 void batch_norm_normalise(const BatchNormBlock& block, const BatchNormNormalise& args) {
-  const std::int64_t n = block.rows * block.channels, period = batch_norm_period(block.channels);
-  const auto vector_at = [&](std::int64_t e, std::int64_t place) {
-    Vec v = (load_at(args.x, e, n) - load(args.center + place)) * load(args.factor + place) + load(args.offset + place);
-    if (args.addend != nullptr) v += load_at(args.addend, e, n);
-    if (args.mask != nullptr) store_bits(args.mask, e / kLanes, v > Vec{});
-    if (args.relu) v = relu(v);
-    store_at(args.y, v, e, n);
-  };
-  std::int64_t e = 0;
-  for (; e + period <= n; e += period) {
-    for (std::int64_t place = 0; place < period; place += kLanes) vector_at(e + place, place);
-  }
-  for (std::int64_t place = 0; e + place < n; place += kLanes) vector_at(e + place, place);
+  args.addend != nullptr ? normalise<true>(block, args) : normalise<false>(block, args);
 }
 
 void batch_norm_sums(const BatchNormBlock& block, const BatchNormSums& args) {
@@ -167,10 +193,10 @@ void batch_norm_sums(const BatchNormBlock& block, const BatchNormSums& args) {
   float* const dz = args.scratch;
   float* const dz_x = args.scratch + period;
   const auto run = [&](auto masked) {
-    sum_period<2>(n, period, {dz, dz_x}, [&](std::int64_t e, std::int64_t place, Vec* v) {
-      v[0] = load_at(args.dy, e, n);
+    sum_period<2>(n, period, {dz, dz_x}, [&](auto whole, std::int64_t e, std::int64_t place, Vec* v) {
+      v[0] = load_part(whole, args.dy, e, n);
       if constexpr (decltype(masked)::value) v[0] = keep_where(args.mask, e / kLanes, v[0]);
-      v[1] = v[0] * (load_at(args.x, e, n) - load(args.mean + place));
+      v[1] = v[0] * (load_part(whole, args.x, e, n) - load(args.mean + place));
     });
   };
   args.mask != nullptr ? run(True{}) : run(False{});
@@ -180,26 +206,35 @@ void batch_norm_sums(const BatchNormBlock& block, const BatchNormSums& args) {
   }
 }
 
-void batch_norm_data(const BatchNormBlock& block, const BatchNormData& args) {
-  const std::int64_t n = block.rows * block.channels, period = batch_norm_period(block.channels);
-  const auto vector_at = [&](std::int64_t e, std::int64_t place) {
-    Vec dz = load_at(args.dy, e, n);
-    if (args.mask != nullptr) dz = keep_where(args.mask, e / kLanes, dz);
-    if (args.daddend != nullptr) {
-      store_at(args.daddend, args.add_daddend ? load_at(args.daddend, e, n) + dz : dz, e, n);
+namespace {
+
+template <bool Mask, bool Daddend, bool Dx>
+void data(const BatchNormBlock& block, const BatchNormData& args) {
+  const std::int64_t n = block.rows * block.channels;
+  for_each_vector(n, batch_norm_period(block.channels), [&](auto whole, std::int64_t e, std::int64_t place) {
+    Vec dz = load_part(whole, args.dy, e, n);
+    if (Mask) dz = keep_where(args.mask, e / kLanes, dz);
+    if (Daddend) {
+      store_part(whole, args.daddend, args.add_daddend ? load_part(whole, args.daddend, e, n) + dz : dz, e, n);
     }
-    if (args.dx == nullptr) return;
-    Vec dx = dz - load(args.dz_mean + place);
-    dx =
-        (dx - (load_at(args.x, e, n) - load(args.mean + place)) * load(args.slope + place)) * load(args.factor + place);
-    if (args.x_relu_mask != nullptr) dx = select(load_at(args.x_relu_mask, e, n) > Vec{}, dx, Vec{});
-    store_at(args.dx, args.add_dx ? load_at(args.dx, e, n) + dx : dx, e, n);
-  };
-  std::int64_t e = 0;
-  for (; e + period <= n; e += period) {
-    for (std::int64_t place = 0; place < period; place += kLanes) vector_at(e + place, place);
-  }
-  for (std::int64_t place = 0; e + place < n; place += kLanes) vector_at(e + place, place);
+    if (!Dx) return;
+    Vec dx = load_part(whole, args.x, e, n) - load(args.mean + place);
+    dx = (dz - load(args.dz_mean + place) - dx * load(args.slope + place)) * load(args.factor + place);
+    if (args.x_relu_mask != nullptr) dx = select(load_part(whole, args.x_relu_mask, e, n) > Vec{}, dx, Vec{});
+    store_part(whole, args.dx, args.add_dx ? load_part(whole, args.dx, e, n) + dx : dx, e, n);
+  });
+}
+
+template <bool Mask>
+void data(const BatchNormBlock& block, const BatchNormData& args) {
+  if (args.dx == nullptr) return data<Mask, true, false>(block, args);
+  args.daddend != nullptr ? data<Mask, true, true>(block, args) : data<Mask, false, true>(block, args);
+}
+
+}  // namespace
+
+void batch_norm_data(const BatchNormBlock& block, const BatchNormData& args) {
+  args.mask != nullptr ? data<true>(block, args) : data<false>(block, args);
 }
 
 }  // namespace heddle::cpu::simd::HEDDLE_SIMD_NAMESPACE
