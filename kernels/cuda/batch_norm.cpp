@@ -1,9 +1,11 @@
 // Batch norm: own kernels, which take every call, and the choice between them and the library's. Used through
-// CudaBackend. The mask of a forward pass is u8 of x's shape, 1 where y > 0, whoever wrote it.
+// CudaBackend. The mask of a forward pass is has_mask_bits', whoever wrote it.
 #include "engine/backend/batch_norm.h"
 
 #include <array>
 #include <exception>
+#include <span>
+#include <vector>
 
 #include "kernels/cuda/batch_norm_list.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -133,7 +135,10 @@ NormSize norm_size(const Tensor& x) {
 }
 
 Tensor CudaBackend::batch_norm_mask(const BatchNormForward& operands) {
-  return Tensor::empty(operands.x.shape(), DType::u8, device_);
+  const std::span<const std::int64_t> of_x = operands.x.shape().dims();
+  std::vector<std::int64_t> dims(of_x.begin(), of_x.end());
+  if (has_mask_bits(dims.back())) dims.back() /= 8;
+  return Tensor::empty(Shape(dims), DType::u8, device_);
 }
 
 void CudaBackend::batch_norm_forward(BatchNormForward& operands) {

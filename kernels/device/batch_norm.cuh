@@ -64,6 +64,26 @@ __device__ inline void set_coefficients(const NormForwardCall<T>& call, std::int
   if (batch.count > 1) move_running(call.running_var, channel, call.momentum, batch.m2 / (batch.count - 1));
 }
 
+// Neighbouring threads that share a byte are in one row and in one warp.
+template <class T, int N>
+__device__ inline void put_mask(std::uint8_t* mask, const NormShape& shape, std::int64_t at, const Pack<T, N>& y) {
+  if (!has_mask_bits(shape.channels)) {
+    Pack<std::uint8_t, N> bytes;
+    for (int k = 0; k < N; ++k) bytes.at[k] = widen(y.at[k]) > 0 ? 1 : 0;
+    return store_pack<N>(mask + at, bytes);
+  }
+  static_assert(N <= 8);
+  constexpr unsigned sharing = 8 / N;
+  const unsigned lane = static_cast<unsigned>(norm_thread()) % 32, first = lane - lane % sharing;
+  unsigned bits = 0;
+  for (int k = 0; k < N; ++k) bits |= widen(y.at[k]) > 0 ? 1u << k : 0u;
+  bits <<= (lane - first) * N;
+  for (unsigned distance = 1; distance < sharing; distance *= 2) {
+    bits |= __shfl_xor_sync(((1u << sharing) - 1) << first, bits, static_cast<int>(distance));
+  }
+  if (lane == first) mask[at / 8] = static_cast<std::uint8_t>(bits);
+}
+
 template <class T, int N>
 __device__ inline void normalise_rows(const NormForwardCall<T>& call, const NormShape& shape, const NormTile<N>& tile,
                                       const NormCoefficients& coefficients) {
@@ -88,10 +108,7 @@ __device__ inline void normalise_rows(const NormForwardCall<T>& call, const Norm
     Pack<T, N> y;
     for (int k = 0; k < N; ++k) y.at[k] = convert_to<T>(call.relu && value[k] < 0 ? 0.0f : value[k]);
     store_pack<N>(call.y + at, y);
-    if (call.mask == nullptr) continue;
-    Pack<std::uint8_t, N> mask;
-    for (int k = 0; k < N; ++k) mask.at[k] = widen(y.at[k]) > 0 ? 1 : 0;
-    store_pack<N>(call.mask + at, mask);
+    if (call.mask != nullptr) put_mask<T, N>(call.mask, shape, at, y);
   }
 }
 
@@ -164,7 +181,7 @@ __device__ inline void gradient_rows(const NormBackwardCall<T>& call, const Norm
   for (std::int64_t r = tile.first_row; r < tile.end_row; r += blockDim.y) {
     const std::int64_t at = r * shape.channels + tile.channel;
     float dz[N];
-    open_gradient(call, at, dz);
+    open_gradient(call, shape, at, dz);
     if (call.dx != nullptr) {
       float dx[N];
       if (call.batch_statistics) {

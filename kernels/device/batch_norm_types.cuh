@@ -14,6 +14,14 @@ struct alignas(16) ChannelPair {
   double first, second;
 };
 
+// The mask of a ReLU tells for each element whether the result is above 0: eight of them in a byte, the first in the
+// lowest bit, where channels are a multiple of eight, as cuDNN has it; else a byte each, so that no byte has elements
+// of two rows.
+constexpr bool has_mask_bits(std::int64_t channels) { return channels % 8 == 0; }
+constexpr std::int64_t mask_nbytes(std::int64_t rows, std::int64_t channels) {
+  return has_mask_bits(channels) ? rows * (channels / 8) : rows * channels;
+}
+
 // How blocks share (rows, channels): blockDim.x threads side by side have a pack of channels each, blockDim.y threads
 // the rows between them, in turn. Blocks of a column are `part` rows apart in blockIdx.y; columns are blockIdx.x.
 struct NormShape {
@@ -52,7 +60,7 @@ struct NormForwardCall {
   double eps = 0, momentum = 0;
   bool batch_statistics = true, relu = false;
   T* y = nullptr;
-  std::uint8_t* mask = nullptr;  // of y's shape: 1 where y > 0, else 0
+  std::uint8_t* mask = nullptr;  // mask_nbytes
   float* mean = nullptr;
   float* inv_std = nullptr;
 };

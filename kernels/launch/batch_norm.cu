@@ -63,7 +63,8 @@ struct Scratch {
 template <class T, class Fn, class... Ts>
 void with_pack(const NormSize& size, Fn&& fn, const std::uint8_t* mask, const Ts*... tensors) {
   constexpr int N = kPackSize<T>;
-  if (size.channels % N == 0 && is_aligned(mask, static_cast<std::size_t>(N)) && (is_aligned(tensors, 16) && ...)) {
+  const bool mask_fits = has_mask_bits(size.channels) || is_aligned(mask, static_cast<std::size_t>(N));
+  if (size.channels % N == 0 && mask_fits && (is_aligned(tensors, 16) && ...)) {
     return fn(std::integral_constant<int, N>{});
   }
   fn(std::integral_constant<int, 1>{});
@@ -99,8 +100,8 @@ void launch_forward(const NormForwardCall<T>& call, const NormSize& size, const 
          {reads(call.x, numel), reads(call.addend, numel), reads(call.scale, size.channels),
           reads(call.shift, size.channels), reads(call.sums.joined, size.channels),
           reads(call.sums.exchanged, call.sums.ranks * exchange_numel(size)), running(call.running_mean),
-          running(call.running_var), writes(call.y, numel), writes(call.mask, numel), writes(call.mean, size.channels),
-          writes(call.inv_std, size.channels)},
+          running(call.running_var), writes(call.y, numel), writes(call.mask, mask_nbytes(size.rows, size.channels)),
+          writes(call.mean, size.channels), writes(call.inv_std, size.channels)},
          call, plan.shape);
 }
 
@@ -115,7 +116,7 @@ struct GradientAccesses {
         channels(size.channels),
         x(reads(call.x, numel)),
         dy(reads(call.dy, numel)),
-        mask(reads(call.mask, numel)),
+        mask(reads(call.mask, mask_nbytes(size.rows, size.channels))),
         y(reads(call.mask != nullptr ? nullptr : call.y, numel)),
         inv_std(reads(call.inv_std, channels)),
         mean(reads(call.mean, channels)),
