@@ -215,8 +215,8 @@ __device__ inline void put_gradient_sums(const NormBackwardCall<T>& call, std::i
   const auto put = [channel](float* to, bool add, double value) {
     if (to != nullptr) to[channel] = static_cast<float>(add ? static_cast<double>(to[channel]) + value : value);
   };
-  put(call.dscale, call.add_to_dscale, sums.dz_xhat);
-  put(call.dshift, call.add_to_dshift, sums.dz);
+  put(call.dscale, call.add_to_dscale != 0, sums.dz_xhat);
+  put(call.dshift, call.add_to_dshift != 0, sums.dz);
 }
 
 // Mean and squared differences of each channel. One thread: N channels in every blockDim.y-th row of a part. Blocks of

@@ -1,5 +1,6 @@
 // What the host gives to the kernels of batch norm. Tensors and options as in engine/backend/batch_norm.h: x (rows,
-// channels), null where undefined; channel vectors are float.
+// channels), null where undefined; channel vectors are float. Structs have no padding: the simulated CUDA looks for
+// addresses in all their words.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ struct NormSplit {
 struct NormSums {
   const ChannelPair* joined = nullptr;  // (channels)
   const float* exchanged = nullptr;     // (ranks, 2 channels + 4)
-  int ranks = 0;
+  std::int64_t ranks = 0;
 };
 
 template <class T>
@@ -58,7 +59,7 @@ struct NormForwardCall {
   float* running_mean = nullptr;
   float* running_var = nullptr;
   double eps = 0, momentum = 0;
-  bool batch_statistics = true, relu = false;
+  int batch_statistics = 1, relu = 0;
   T* y = nullptr;
   std::uint8_t* mask = nullptr;  // mask_nbytes
   float* mean = nullptr;
@@ -76,7 +77,7 @@ struct NormBackwardCall {
   const float* mean = nullptr;
   const float* inv_std = nullptr;
   NormSums sums;  // for dx with batch statistics
-  bool batch_statistics = true;
+  std::int64_t batch_statistics = 1;
   const T* x_relu_mask = nullptr;
   T* dx = nullptr;
   T* daddend = nullptr;
@@ -84,7 +85,7 @@ struct NormBackwardCall {
   float* dshift = nullptr;
   ChannelPair* joined = nullptr;  // (channels): what a kernel for dx needs, or
   float* exchange = nullptr;      // what other ranks need; both may be null
-  bool add_to_dx = false, add_to_daddend = false, add_to_dscale = false, add_to_dshift = false;
+  int add_to_dx = 0, add_to_daddend = 0, add_to_dscale = 0, add_to_dshift = 0;
 };
 
 }  // namespace heddle::cuda
