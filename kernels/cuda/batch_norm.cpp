@@ -1,13 +1,14 @@
 // Batch norm: own kernels, which take every call, and the choice between them and the library's. Used through
-// CudaBackend. The mask of a forward pass is u8 of x's shape, 1 where y > 0, whoever wrote it.
+// CudaBackend. The mask of a forward pass is has_mask_bits', whoever wrote it.
 #include "engine/backend/batch_norm.h"
 
 #include <array>
 #include <exception>
+#include <span>
+#include <vector>
 
 #include "kernels/cuda/batch_norm_list.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/int_size.h"
 #include "kernels/cuda/visit.h"
 
 namespace heddle::cuda {
@@ -27,7 +28,7 @@ struct Scratch {
 
 NormSums sums_of(const Tensor& exchanged) {
   if (!exchanged.defined()) return {};
-  return {.exchanged = data_of<float>(exchanged), .ranks = int_size("batch_norm", exchanged.dim(0))};
+  return {.exchanged = data_of<float>(exchanged), .ranks = exchanged.dim(0)};
 }
 
 template <class T>
@@ -41,8 +42,8 @@ NormForwardCall<T> call_of(BatchNormForward& op) {
           .running_var = data_of<float>(op.running_var),
           .eps = op.eps,
           .momentum = op.momentum,
-          .batch_statistics = op.batch_statistics,
-          .relu = op.relu,
+          .batch_statistics = op.batch_statistics ? 1 : 0,
+          .relu = op.relu ? 1 : 0,
           .y = data_of<T>(op.y),
           .mask = data_of<std::uint8_t>(op.mask),
           .mean = data_of<float>(op.mean),
@@ -59,16 +60,16 @@ NormBackwardCall<T> call_of(BatchNormBackward& op) {
           .scale = data_of<float>(static_cast<const Tensor&>(op.scale)),
           .mean = data_of<float>(static_cast<const Tensor&>(op.mean)),
           .inv_std = data_of<float>(static_cast<const Tensor&>(op.inv_std)),
-          .batch_statistics = op.batch_statistics,
+          .batch_statistics = op.batch_statistics ? 1 : 0,
           .x_relu_mask = data_of<T>(static_cast<const Tensor&>(op.x_relu_mask)),
           .dx = data_of<T>(op.dx),
           .daddend = data_of<T>(op.daddend),
           .dscale = data_of<float>(op.dscale),
           .dshift = data_of<float>(op.dshift),
-          .add_to_dx = op.dx_mode == WriteMode::add,
-          .add_to_daddend = op.daddend_mode == WriteMode::add,
-          .add_to_dscale = op.dscale_mode == WriteMode::add,
-          .add_to_dshift = op.dshift_mode == WriteMode::add};
+          .add_to_dx = op.dx_mode == WriteMode::add ? 1 : 0,
+          .add_to_daddend = op.daddend_mode == WriteMode::add ? 1 : 0,
+          .add_to_dscale = op.dscale_mode == WriteMode::add ? 1 : 0,
+          .add_to_dshift = op.dshift_mode == WriteMode::add ? 1 : 0};
 }
 
 template <class Operands>
@@ -133,7 +134,10 @@ NormSize norm_size(const Tensor& x) {
 }
 
 Tensor CudaBackend::batch_norm_mask(const BatchNormForward& operands) {
-  return Tensor::empty(operands.x.shape(), DType::u8, device_);
+  const std::span<const std::int64_t> of_x = operands.x.shape().dims();
+  std::vector<std::int64_t> dims(of_x.begin(), of_x.end());
+  if (has_mask_bits(dims.back())) dims.back() /= 8;
+  return Tensor::empty(Shape(dims), DType::u8, device_);
 }
 
 void CudaBackend::batch_norm_forward(BatchNormForward& operands) {

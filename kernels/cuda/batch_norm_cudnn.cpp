@@ -23,6 +23,9 @@ bool is_taken(const Tensor& x) {
          size.rows <= std::numeric_limits<int>::max() && size.channels <= std::numeric_limits<int>::max();
 }
 
+// The library's masks are of bits.
+bool is_mask_taken(const Tensor& mask, const Tensor& x) { return !mask.defined() || has_mask_bits(x.dim(-1)); }
+
 // Images as they are; other arrays as images of one pixel.
 GraphKey key(GraphKind kind, std::int32_t flags, const Tensor& x) {
   const auto size = [](std::int64_t n) { return static_cast<int>(n); };
@@ -82,7 +85,8 @@ bool is_forward_taken(const BatchNormForward& op) {
 }  // namespace
 
 bool norm_training_cudnn_supports(const BatchNormForward& op) {
-  return op.batch_statistics && !op.exchanged.defined() && op.mean.defined() && is_forward_taken(op);
+  return op.batch_statistics && !op.exchanged.defined() && op.mean.defined() && is_mask_taken(op.mask, op.x) &&
+         is_forward_taken(op);
 }
 bool norm_inference_cudnn_supports(const BatchNormForward& op) {
   return !op.batch_statistics && !op.mean.defined() && !op.mask.defined() && is_forward_taken(op);
@@ -93,8 +97,8 @@ bool norm_backward_cudnn_supports(const BatchNormBackward& op) {
     return !gradient.defined() || mode == WriteMode::store;
   };
   return op.batch_statistics && is_taken(op.x) && op.dx.defined() && op.dx_mode == WriteMode::store &&
-         !op.x_relu_mask.defined() && (!op.relu || op.mask.defined()) && stored(op.dscale, op.dscale_mode) &&
-         stored(op.dshift, op.dshift_mode) &&
+         !op.x_relu_mask.defined() && (!op.relu || op.mask.defined()) && is_mask_taken(op.mask, op.x) &&
+         stored(op.dscale, op.dscale_mode) && stored(op.dshift, op.dshift_mode) &&
          (!op.daddend.defined() || (op.relu && op.daddend_mode == WriteMode::store)) &&
          are_aligned(op.x, op.dy, op.scale, op.mean, op.inv_std, op.mask, op.dscale, op.dshift, op.dx, op.daddend);
 }

@@ -62,7 +62,7 @@ enum class GraphRole : std::int64_t {
   dw,
   dy,
   addend,
-  mask,    // u8, 0 or 1 for each element of y
+  mask,    // a bit for each element of y, eight in a byte, the first in the lowest
   masked,  // dy times mask
   scale,
   dscale,

@@ -20,7 +20,7 @@ struct NormGradientCoefficients {
 
 __device__ inline Moments moments_of_ranks(const NormSums& sums, const NormShape& shape, std::int64_t channel) {
   Moments total{0, 0, 0};
-  for (int r = 0; r < sums.ranks; ++r) {
+  for (std::int64_t r = 0; r < sums.ranks; ++r) {
     const float* const part = sums.exchanged + r * (2 * shape.channels + 4);
     total.join({static_cast<double>(part[2 * shape.channels]), static_cast<double>(part[channel]),
                 static_cast<double>(part[shape.channels + channel])});
@@ -39,7 +39,7 @@ template <class T>
 __device__ inline void set_coefficients(const NormForwardCall<T>& call, std::int64_t channel, const Moments& batch,
                                         bool writes, int slot, NormCoefficients& to) {
   double mean, variance;
-  if (call.batch_statistics) {
+  if (call.batch_statistics != 0) {
     mean = batch.mean;
     variance = batch.count == 0 ? 0 : batch.m2 / batch.count;
   } else {
@@ -58,10 +58,30 @@ __device__ inline void set_coefficients(const NormForwardCall<T>& call, std::int
     call.inv_std[channel] = static_cast<float>(inv_std);
   }
   // What is not finite in a channel leaves both running statistics as they are.
-  if (!call.batch_statistics || call.running_mean == nullptr || batch.count == 0) return;
+  if (call.batch_statistics == 0 || call.running_mean == nullptr || batch.count == 0) return;
   if (!(fabs(batch.mean) <= DBL_MAX) || !(batch.m2 <= DBL_MAX)) return;
   move_running(call.running_mean, channel, call.momentum, batch.mean);
   if (batch.count > 1) move_running(call.running_var, channel, call.momentum, batch.m2 / (batch.count - 1));
+}
+
+// Neighbouring threads that share a byte are in one row and in one warp.
+template <class T, int N>
+__device__ inline void put_mask(std::uint8_t* mask, const NormShape& shape, std::int64_t at, const Pack<T, N>& y) {
+  if (!has_mask_bits(shape.channels)) {
+    Pack<std::uint8_t, N> bytes;
+    for (int k = 0; k < N; ++k) bytes.at[k] = widen(y.at[k]) > 0 ? 1 : 0;
+    return store_pack<N>(mask + at, bytes);
+  }
+  static_assert(N <= 8);
+  constexpr unsigned sharing = 8 / N;
+  const unsigned lane = static_cast<unsigned>(norm_thread()) % 32, first = lane - lane % sharing;
+  unsigned bits = 0;
+  for (int k = 0; k < N; ++k) bits |= widen(y.at[k]) > 0 ? 1u << k : 0u;
+  bits <<= (lane - first) * N;
+  for (unsigned distance = 1; distance < sharing; distance *= 2) {
+    bits |= __shfl_xor_sync(((1u << sharing) - 1) << first, bits, static_cast<int>(distance));
+  }
+  if (lane == first) mask[at / 8] = static_cast<std::uint8_t>(bits);
 }
 
 template <class T, int N>
@@ -86,12 +106,9 @@ __device__ inline void normalise_rows(const NormForwardCall<T>& call, const Norm
       for (int k = 0; k < N; ++k) value[k] += widen(addend.at[k]);
     }
     Pack<T, N> y;
-    for (int k = 0; k < N; ++k) y.at[k] = convert_to<T>(call.relu && value[k] < 0 ? 0.0f : value[k]);
+    for (int k = 0; k < N; ++k) y.at[k] = convert_to<T>(call.relu != 0 && value[k] < 0 ? 0.0f : value[k]);
     store_pack<N>(call.y + at, y);
-    if (call.mask == nullptr) continue;
-    Pack<std::uint8_t, N> mask;
-    for (int k = 0; k < N; ++k) mask.at[k] = widen(y.at[k]) > 0 ? 1 : 0;
-    store_pack<N>(call.mask + at, mask);
+    if (call.mask != nullptr) put_mask<T, N>(call.mask, shape, at, y);
   }
 }
 
@@ -129,7 +146,7 @@ __device__ inline void set_gradient_coefficients(const NormBackwardCall<T>& call
                                                  NormGradientCoefficients& to) {
   const auto inv_std = static_cast<double>(call.inv_std[channel]);
   const double factor = static_cast<double>(call.scale[channel]) * inv_std;
-  const bool moving = call.batch_statistics && rows > 0;
+  const bool moving = call.batch_statistics != 0 && rows > 0;
   to.center[slot] = call.mean[channel];
   to.factor[slot] = static_cast<float>(factor);
   to.gain[slot] = moving ? static_cast<float>(factor * inv_std * sums.dz_xhat / rows) : 0.0f;
@@ -164,10 +181,10 @@ __device__ inline void gradient_rows(const NormBackwardCall<T>& call, const Norm
   for (std::int64_t r = tile.first_row; r < tile.end_row; r += blockDim.y) {
     const std::int64_t at = r * shape.channels + tile.channel;
     float dz[N];
-    open_gradient(call, at, dz);
+    open_gradient(call, shape, at, dz);
     if (call.dx != nullptr) {
       float dx[N];
-      if (call.batch_statistics) {
+      if (call.batch_statistics != 0) {
         const auto x = load_pack<N>(call.x + at);
         for (int k = 0; k < N; ++k) {
           dx[k] = factor[k] * dz[k] - (gain[k] * (widen(x.at[k]) - center[k]) + offset[k]);
@@ -179,9 +196,9 @@ __device__ inline void gradient_rows(const NormBackwardCall<T>& call, const Norm
         const auto mask = load_pack<N>(call.x_relu_mask + at);
         for (int k = 0; k < N; ++k) dx[k] = widen(mask.at[k]) > 0 ? dx[k] : 0.0f;
       }
-      put_rows<T, N>(call.dx + at, call.add_to_dx, dx);
+      put_rows<T, N>(call.dx + at, call.add_to_dx != 0, dx);
     }
-    if (call.daddend != nullptr) put_rows<T, N>(call.daddend + at, call.add_to_daddend, dz);
+    if (call.daddend != nullptr) put_rows<T, N>(call.daddend + at, call.add_to_daddend != 0, dz);
   }
 }
 
@@ -210,7 +227,7 @@ __global__ void __launch_bounds__(kNormThreads, 3)
     sums = GradientSums::of(call.sums.joined[channel], rows);
   } else if (has_channel && call.sums.exchanged != nullptr) {
     rows = 0;
-    for (int r = 0; r < call.sums.ranks; ++r) {
+    for (std::int64_t r = 0; r < call.sums.ranks; ++r) {
       const float* const part = call.sums.exchanged + r * (2 * shape.channels + 4);
       sums.join({static_cast<double>(part[channel]), static_cast<double>(part[shape.channels + channel])});
       rows += static_cast<double>(part[2 * shape.channels]);

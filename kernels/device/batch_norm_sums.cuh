@@ -159,10 +159,14 @@ __device__ inline void own_moments(const T* x, const NormShape& shape, const Nor
 
 // dz: dy where the ReLU was open.
 template <class T, int N>
-__device__ inline void open_gradient(const NormBackwardCall<T>& call, std::int64_t at, float (&dz)[N]) {
+__device__ inline void open_gradient(const NormBackwardCall<T>& call, const NormShape& shape, std::int64_t at,
+                                     float (&dz)[N]) {
   const auto dy = load_pack<N>(call.dy + at);
   for (int k = 0; k < N; ++k) dz[k] = widen(dy.at[k]);
-  if (call.mask != nullptr) {
+  if (call.mask != nullptr && has_mask_bits(shape.channels)) {
+    const unsigned bits = static_cast<unsigned>(call.mask[at / 8]) >> (at % 8);
+    for (int k = 0; k < N; ++k) dz[k] = (bits >> k & 1u) != 0 ? dz[k] : 0.0f;
+  } else if (call.mask != nullptr) {
     const auto mask = load_pack<N>(call.mask + at);
     for (int k = 0; k < N; ++k) dz[k] = mask.at[k] != 0 ? dz[k] : 0.0f;
   } else if (call.y != nullptr) {
@@ -184,7 +188,7 @@ __device__ inline void own_gradient_sums(const NormBackwardCall<T>& call, const 
       const std::int64_t at = r * shape.channels + tile.channel;
       const auto x = load_pack<N>(call.x + at);
       float dz[N];
-      open_gradient(call, at, dz);
+      open_gradient(call, shape, at, dz);
       for (int k = 0; k < N; ++k) {
         sum[k] += dz[k];
         product[k] += dz[k] * (widen(x.at[k]) - mean[k]);
@@ -211,8 +215,8 @@ __device__ inline void put_gradient_sums(const NormBackwardCall<T>& call, std::i
   const auto put = [channel](float* to, bool add, double value) {
     if (to != nullptr) to[channel] = static_cast<float>(add ? static_cast<double>(to[channel]) + value : value);
   };
-  put(call.dscale, call.add_to_dscale, sums.dz_xhat);
-  put(call.dshift, call.add_to_dshift, sums.dz);
+  put(call.dscale, call.add_to_dscale != 0, sums.dz_xhat);
+  put(call.dshift, call.add_to_dshift != 0, sums.dz);
 }
 
 // Mean and squared differences of each channel. One thread: N channels in every blockDim.y-th row of a part. Blocks of

@@ -1,5 +1,6 @@
 // What the host gives to the kernels of batch norm. Tensors and options as in engine/backend/batch_norm.h: x (rows,
-// channels), null where undefined; channel vectors are float.
+// channels), null where undefined; channel vectors are float. Structs have no padding: the simulated CUDA looks for
+// addresses in all their words.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,14 @@ inline constexpr int kNormChannels = 64;  // of a block, at most
 struct alignas(16) ChannelPair {
   double first, second;
 };
+
+// The mask of a ReLU tells for each element whether the result is above 0: eight of them in a byte, the first in the
+// lowest bit, where channels are a multiple of eight, as cuDNN has it; else a byte each, so that no byte has elements
+// of two rows.
+constexpr bool has_mask_bits(std::int64_t channels) { return channels % 8 == 0; }
+constexpr std::int64_t mask_nbytes(std::int64_t rows, std::int64_t channels) {
+  return has_mask_bits(channels) ? rows * (channels / 8) : rows * channels;
+}
 
 // How blocks share (rows, channels): blockDim.x threads side by side have a pack of channels each, blockDim.y threads
 // the rows between them, in turn. Blocks of a column are `part` rows apart in blockIdx.y; columns are blockIdx.x.
@@ -30,7 +39,7 @@ struct NormSplit {
 struct NormSums {
   const ChannelPair* joined = nullptr;  // (channels)
   const float* exchanged = nullptr;     // (ranks, 2 channels + 4)
-  int ranks = 0;
+  std::int64_t ranks = 0;
 };
 
 template <class T>
@@ -50,9 +59,9 @@ struct NormForwardCall {
   float* running_mean = nullptr;
   float* running_var = nullptr;
   double eps = 0, momentum = 0;
-  bool batch_statistics = true, relu = false;
+  int batch_statistics = 1, relu = 0;
   T* y = nullptr;
-  std::uint8_t* mask = nullptr;  // of y's shape: 1 where y > 0, else 0
+  std::uint8_t* mask = nullptr;  // mask_nbytes
   float* mean = nullptr;
   float* inv_std = nullptr;
 };
@@ -68,7 +77,7 @@ struct NormBackwardCall {
   const float* mean = nullptr;
   const float* inv_std = nullptr;
   NormSums sums;  // for dx with batch statistics
-  bool batch_statistics = true;
+  std::int64_t batch_statistics = 1;
   const T* x_relu_mask = nullptr;
   T* dx = nullptr;
   T* daddend = nullptr;
@@ -76,7 +85,7 @@ struct NormBackwardCall {
   float* dshift = nullptr;
   ChannelPair* joined = nullptr;  // (channels): what a kernel for dx needs, or
   float* exchange = nullptr;      // what other ranks need; both may be null
-  bool add_to_dx = false, add_to_daddend = false, add_to_dscale = false, add_to_dshift = false;
+  int add_to_dx = 0, add_to_daddend = 0, add_to_dscale = 0, add_to_dshift = 0;
 };
 
 }  // namespace heddle::cuda

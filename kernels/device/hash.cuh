@@ -17,7 +17,7 @@ struct HashedTensor {
 };
 struct HashTable {
   HashedTensor at[kMostHashed];
-  int count;
+  std::int64_t count;
 };
 // Zero before and after. The sums of the launch's tensors follow the ticket.
 struct HashScratch {

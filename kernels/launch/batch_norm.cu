@@ -63,7 +63,8 @@ struct Scratch {
 template <class T, class Fn, class... Ts>
 void with_pack(const NormSize& size, Fn&& fn, const std::uint8_t* mask, const Ts*... tensors) {
   constexpr int N = kPackSize<T>;
-  if (size.channels % N == 0 && is_aligned(mask, static_cast<std::size_t>(N)) && (is_aligned(tensors, 16) && ...)) {
+  const bool mask_fits = has_mask_bits(size.channels) || is_aligned(mask, static_cast<std::size_t>(N));
+  if (size.channels % N == 0 && mask_fits && (is_aligned(tensors, 16) && ...)) {
     return fn(std::integral_constant<int, N>{});
   }
   fn(std::integral_constant<int, 1>{});
@@ -93,14 +94,14 @@ template <class T, int N, bool kWhole>
 void launch_forward(const NormForwardCall<T>& call, const NormSize& size, const Plan& plan, cudaStream_t stream) {
   const std::int64_t numel = size.rows * size.channels;
   const auto running = [&](float* data) {
-    return call.batch_statistics ? updates(data, size.channels) : reads(data, size.channels);
+    return call.batch_statistics != 0 ? updates(data, size.channels) : reads(data, size.channels);
   };
   launch("batch_norm_forward", batch_norm_forward_kernel<T, N, kWhole>, plan.launch, stream,
          {reads(call.x, numel), reads(call.addend, numel), reads(call.scale, size.channels),
           reads(call.shift, size.channels), reads(call.sums.joined, size.channels),
           reads(call.sums.exchanged, call.sums.ranks * exchange_numel(size)), running(call.running_mean),
-          running(call.running_var), writes(call.y, numel), writes(call.mask, numel), writes(call.mean, size.channels),
-          writes(call.inv_std, size.channels)},
+          running(call.running_var), writes(call.y, numel), writes(call.mask, mask_nbytes(size.rows, size.channels)),
+          writes(call.mean, size.channels), writes(call.inv_std, size.channels)},
          call, plan.shape);
 }
 
@@ -115,12 +116,12 @@ struct GradientAccesses {
         channels(size.channels),
         x(reads(call.x, numel)),
         dy(reads(call.dy, numel)),
-        mask(reads(call.mask, numel)),
+        mask(reads(call.mask, mask_nbytes(size.rows, size.channels))),
         y(reads(call.mask != nullptr ? nullptr : call.y, numel)),
         inv_std(reads(call.inv_std, channels)),
         mean(reads(call.mean, channels)),
-        dscale(call.add_to_dscale ? updates(call.dscale, channels) : writes(call.dscale, channels)),
-        dshift(call.add_to_dshift ? updates(call.dshift, channels) : writes(call.dshift, channels)),
+        dscale(call.add_to_dscale != 0 ? updates(call.dscale, channels) : writes(call.dscale, channels)),
+        dshift(call.add_to_dshift != 0 ? updates(call.dshift, channels) : writes(call.dshift, channels)),
         exchange(writes(call.exchange, exchange_numel(size))),
         joined(writes(call.joined, channels)) {}
 };
@@ -139,12 +140,12 @@ template <class T, int N, bool kWhole>
 void launch_backward(const NormBackwardCall<T>& call, const NormSize& size, const Plan& plan, cudaStream_t stream) {
   const GradientAccesses a(call, size);
   const auto put = [&](T* data, bool add) { return add ? updates(data, a.numel) : writes(data, a.numel); };
-  const bool reads_x = kWhole || (call.batch_statistics && call.dx != nullptr);
+  const bool reads_x = kWhole || (call.batch_statistics != 0 && call.dx != nullptr);
   launch("batch_norm_backward", batch_norm_backward_kernel<T, N, kWhole>, plan.launch, stream,
          {reads_x ? a.x : Access{}, a.dy, a.mask, a.y, a.inv_std, a.mean, reads(call.scale, size.channels),
           kWhole ? a.dscale : Access{}, kWhole ? a.dshift : Access{}, reads(call.sums.joined, size.channels),
           reads(call.sums.exchanged, call.sums.ranks * exchange_numel(size)), reads(call.x_relu_mask, a.numel),
-          put(call.dx, call.add_to_dx), put(call.daddend, call.add_to_daddend)},
+          put(call.dx, call.add_to_dx != 0), put(call.daddend, call.add_to_daddend != 0)},
          call, plan.shape);
 }
 
@@ -160,7 +161,7 @@ void norm_forward(const NormForwardCall<T>& call, const NormSize& size, const No
                   cudaStream_t stream) {
   with_pack(call, size, [&](auto n) {
     const Plan rows = plan_of_rows(size, n);
-    if (!call.batch_statistics || call.sums.exchanged != nullptr) {
+    if (call.batch_statistics == 0 || call.sums.exchanged != nullptr) {
       return launch_forward<T, n, false>(call, size, rows, stream);
     }
     const Plan sums = plan_of_sums(size, n);
@@ -190,7 +191,7 @@ void norm_backward(const NormBackwardCall<T>& call, const NormSize& size, const 
                    cudaStream_t stream) {
   const bool data = call.dx != nullptr || call.daddend != nullptr;
   const bool needs_sums =
-      call.dscale != nullptr || call.dshift != nullptr || (call.batch_statistics && call.dx != nullptr);
+      call.dscale != nullptr || call.dshift != nullptr || (call.batch_statistics != 0 && call.dx != nullptr);
   with_pack(call, size, [&](auto n) {
     const Plan rows = plan_of_rows(size, n);
     if (!needs_sums) {

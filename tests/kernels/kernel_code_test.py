@@ -25,7 +25,10 @@ NVCC = shutil.which('nvcc') or shutil.which('/usr/local/cuda/bin/nvcc')
 
 # Registers that a kernel of a unit may use; units that are not named may use 128.
 REGISTERS = {
+    # Three blocks run on a multiprocessor at the same time.
+    'batch_norm': 80,
     'elementwise': 40,
+    'hash': 40,
     'broadcast': 40,
     'indexing': 40,
     'reduce': 64,
@@ -63,6 +66,17 @@ PACKED = {
     'avg_pool_forward_kernel<__nv_bfloat16, 8>': ((1, 1), (0, 0)),
     'avg_pool_backward_kernel<float, 4>': ((3, 1), (0, 0)),
     'avg_pool_backward_kernel<__nv_bfloat16, 8>': ((3, 1), (0, 0)),
+    # Channel vectors, one thread a channel; masks, eight elements in a byte or in eight; sums of other blocks.
+    'batch_norm_statistics_kernel<float, 4>': ((5, 1), (0, 7)),
+    'batch_norm_statistics_kernel<__nv_bfloat16, 8>': ((5, 1), (0, 7)),
+    'batch_norm_sums_kernel<float, 4>': ((4, 1), (11, 9)),
+    'batch_norm_sums_kernel<__nv_bfloat16, 8>': ((4, 1), (15, 9)),
+    'batch_norm_forward_kernel<float, 4, false>': ((3, 1), (21, 12)),
+    'batch_norm_forward_kernel<__nv_bfloat16, 8, false>': ((3, 1), (21, 12)),
+    'batch_norm_backward_kernel<float, 4, false>': ((5, 2), (23, 0)),
+    'batch_norm_backward_kernel<__nv_bfloat16, 8, false>': ((5, 2), (23, 0)),
+    # The bytes of tensors that are not aligned, one by one.
+    'hash_kernel': ((1, 0), (40, 3)),
     'copy_pieces_kernel<uint4>': ((1, 1), (0, 0)),
     'permute_kernel<uint4>': ((1, 1), (0, 0)),
 }
