@@ -2,14 +2,16 @@
 #include "models/resnet.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
 #include "engine/autograd/backward.h"
 #include "engine/autograd/node.h"
-#include "engine/checkpoint/state_dict.h"
+#include "engine/device/caching_allocator.h"
 #include "engine/nn/parameter_buffer.h"
 #include "engine/ops/ops.h"
+#include "engine/optim/sgd.h"
 #include "tests/support/catch.h"
 
 using namespace heddle;
@@ -165,6 +167,44 @@ TEST_CASE("at 28 pixels 62 % of resnet18's weights see no gradient, at 96 pixels
   CHECK(weights_of_dead_taps(28) == at_28);
   CHECK(static_cast<double>(at_28) / 11178378 == Approx(0.62).margin(0.005));
   CHECK(weights_of_dead_taps(96) == 0);
+}
+
+TEST_CASE("a ResNet learns, the same bits each time, and from the second step of a shape on asks for no memory") {
+  struct Result {
+    std::vector<double> losses;
+    std::vector<float> weights;
+    std::vector<std::uint64_t> device_allocations;
+  };
+  const auto train = [] {
+    const auto model = drawn(make_resnet({}, {.base_channels = 8}));
+    nn::ParameterBuffer buffer(*model);
+    optim::Sgd sgd(buffer, 0.05, SgdParams{.momentum = 0.9});
+    Result result;
+    for (int step = 0; step < 16; ++step) {
+      // The smaller batch is the end of an epoch.
+      const std::int64_t n = step % 4 == 3 ? 5 : 16;
+      const Tensor images = noise({n, 28, 28, 1});
+      std::vector<std::int64_t> labels;
+      for (std::int64_t i = 0; i < n; ++i) labels.push_back(i % 10);
+      sgd.zero_grad();
+      const Variable loss = ops::cross_entropy(model->forward(images), Tensor::from_values(labels, {n}),
+                                               {.reduction = ops::Reduction::sum, .stats = buffer.tail()});
+      result.losses.push_back(loss.data().item() / static_cast<double>(n));
+      backward(loss);
+      sgd.step({.divide_by_weight_sum = true});
+      result.device_allocations.push_back(allocator_for(Device::cpu()).stats().device_allocations);
+    }
+    result.weights = buffer.data().to_vector<float>();
+    return result;
+  };
+  const Result first = train(), second = train();
+  CHECK(first.losses == second.losses);
+  CHECK(first.weights == second.weights);
+  CHECK(first.losses.back() < 0.5 * first.losses.front());
+  for (std::size_t step = 5; step < 16; ++step) {
+    INFO("step " << step);
+    CHECK(first.device_allocations[step] == first.device_allocations[4]);
+  }
 }
 
 TEST_CASE("one image of one pixel at the end has no batch statistics: training refuses it, evaluation takes it") {

@@ -275,12 +275,14 @@ TEST_CASE("the ops of a ResNet's step are those of the model") {
       for (const Edge& edge : node->inputs()) left.push_back(edge.node.get());
     }
     std::map<std::string, int> convolutions, in_table;  // by channels and kernel size
+    std::map<std::string, int> norms;                   // by what is fused
     for (const auto& p : model->named_parameters()) {
       if (p.layout.kind != nn::ParameterLayout::Kind::conv_weight) continue;
       ++convolutions[join_text("c=", p.variable.dim(3), " o=", p.variable.dim(0), " k=", p.variable.dim(1))];
     }
     for (const ModelOp& op : model_ops(name, 2)) {
       ++(op.op.find("backward") == std::string::npos ? forward_ops : backward_ops)[op.op];
+      if (op.op == "batch_norm_forward") norms[op.sizes.substr(op.sizes.find("relu="))] += op.count;
       if (op.op != "conv2d_forward") continue;
       const std::size_t begin = op.sizes.find("c="), end = op.sizes.find(" stride=");
       in_table[op.sizes.substr(begin, end - begin)] += op.count;
@@ -290,6 +292,12 @@ TEST_CASE("the ops of a ResNet's step are those of the model") {
     CHECK(nodes["relu_max_pool2d"] == forward_ops["max_pool2d_forward"]);
     CHECK(nodes["adaptive_avg_pool2d"] == forward_ops["adaptive_avg_pool2d_forward"]);
     CHECK(nodes["linear"] == forward_ops["linear_forward"]);
+    for (const auto& [node, sizes] : {std::pair{"batch_norm", "relu=0 add=0"},
+                                      {"batch_norm_relu", "relu=1 add=0"},
+                                      {"batch_norm_add_relu", "relu=1 add=1"}}) {
+      INFO(node);
+      CHECK(nodes[node] == norms[sizes]);
+    }
     CHECK(backward_ops["max_pool2d_backward"] == forward_ops["max_pool2d_forward"]);
   }
 }

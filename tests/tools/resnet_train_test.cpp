@@ -50,6 +50,25 @@ TEST_CASE("resnet18 trains, is evaluated, says what it sees, and a resumed run e
   CHECK(weights_of(data.folder / "part") == weights_of(data.folder / "whole"));
 }
 
+TEST_CASE("a last batch of one image, of which resnet18's last maps hold one value, is refused before the training") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 65, 10);
+  const auto train = [&](const std::string& model, const std::string& batch_size) {
+    return heddle(small_training(folder.path(), folder / (model + batch_size),
+                                 {"--model", model, "--batch-size", batch_size, "--epochs", "1"}));
+  };
+  const ProcessResult refused = train("resnet18", "64");
+  INFO(refused.err);
+  CHECK(refused.exit_code == 2);
+  CHECK(
+      contains(refused.err, "--batch-size 64: batches of 64 of the 65 images, the last one of 1, leave a pass of one"));
+  CHECK(contains(refused.err, "layer4.0.bn1"));
+  CHECK_FALSE(file_exists(folder / "resnet1864"));
+  CHECK(train("resnet18", "33").exit_code == 0);
+  // The 3x3 stem leaves maps of 4x4.
+  CHECK(train("resnet18-cifar", "64").exit_code == 0);
+}
+
 TEST_CASE("--image-size resizes the images of a training, and eval and predict know it from the checkpoint") {
   const Data data;
   const std::string run = data.folder / "run";

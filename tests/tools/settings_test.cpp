@@ -212,6 +212,19 @@ TEST_CASE("a preset changes the recipe and leaves model, data and machine alone"
   const std::string error = message_of<UsageError>([&] { apply_preset(settings, "bset"); });
   CHECK(error == "--preset is 'bset'; expected one of seed, best; did you mean best?");
 
+  for (const char* model : {"resnet18", "resnet18-cifar", "resnet18-tv"}) {
+    settings.model = model;
+    apply_preset(settings, "best");
+    CHECK(settings.batch_size == 128);
+    CHECK(settings.nesterov);
+    CHECK(settings.augment == "crop-flip");
+    apply_preset(settings, "seed");
+    CHECK(settings.batch_size == 256);
+    CHECK_FALSE(settings.nesterov);
+    CHECK(settings.weight_decay == 0);
+    CHECK(settings.augment == "none");
+  }
+
   // A file's own keys are stronger than the preset that it names.
   apply_json(settings, Json::parse(R"({"lr": 0.7, "preset": "best"})"), "test");
   CHECK(settings.lr == 0.7);
