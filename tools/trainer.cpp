@@ -329,10 +329,13 @@ void Trainer::start_order(std::int64_t batch) {
 void Trainer::start_epoch() {
   model_.train();
   start_order(state_.batch);
-  // One rate for every step of a whole epoch, so that the table has the same size in each.
+  // One rate for every step of the whole epoch, also in its middle: the table has the same size in each, and a resumed
+  // training leaves the same optimiser as one that did not stop.
+  const std::int64_t first = state_.step - state_.batch;
   std::vector<double> rates;
-  for (std::int64_t i = 0; i < loader_.batches_per_epoch(); ++i) rates.push_back(schedule_.at_step(state_.step + i));
+  for (std::int64_t i = 0; i < loader_.batches_per_epoch(); ++i) rates.push_back(schedule_.at_step(first + i));
   optimizer_->set_learning_rates(rates);
+  if (state_.batch > 0) optimizer_->state().set(step_slot::kBatch, state_.batch);
 }
 
 void Trainer::finish_epoch() {
