@@ -127,7 +127,7 @@ int run_train(CommandContext& context) {
   }
   const std::optional<comm::LaunchEnv> launch = find_launcher(arguments);
   const bool reports = !launch || launch->rank == 0;
-  const bool is_set = arguments.has("seeds") || SeedSet::is_there(arguments.get("resume"));
+  const bool is_set = arguments.has("seeds") || (arguments.has("resume") && SeedSet::is_there(arguments.get("resume")));
   if (is_set && launch) {
     throw UsageError("a set of runs does not go with " + launch->launcher +
                      ", which has started ranks of one run: start it once for each seed");

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "datasets/image_file.h"
 #include "engine/core/version.h"
 #include "engine/device/device_runtime.h"
 #include "engine/nn/batch_norm.h"
@@ -245,6 +246,9 @@ void announce(const TrainingJob& job, const Trainer& trainer, Reporter& reporter
                                trainer.state().step);
   }
   reporter.folder.write_description(reporter.run);
+  if (!datasets::png_supported()) {
+    job.out.line("note     this build has no libpng, so evaluation.json and the event files get no pictures");
+  }
   job.out.line(announcement);
 }
 

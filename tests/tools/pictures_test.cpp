@@ -167,12 +167,12 @@ TEST_CASE("a sheet has a place for each mistake, in rows of six") {
   const tools::Mistake mistake{.index = 0, .label = 1, .prediction = 2, .loss = 1.0, .image = {1, 1, 1, {77}}};
   const datasets::Image one = tools::draw_mistakes({mistake}, description_of(10));
   const datasets::Image seven = tools::draw_mistakes(std::vector(7, mistake), description_of(10));
-  CHECK(one.width == 84 + 12);
-  CHECK(seven.width == 6 * 90 + 6);
+  CHECK(one.width == 88 + 12);
+  CHECK(seven.width == 6 * 94 + 6);
   CHECK(seven.height == 2 * (one.height - 6) + 6);
   CHECK(pixel(seven, 6, 6) == Colour{77, 77, 77});
-  CHECK(pixel(seven, one.height, 6 + 83) == Colour{77, 77, 77});
-  CHECK(pixel(seven, one.height, 6 + 90) == Colour{255, 255, 255});
+  CHECK(pixel(seven, one.height, 6 + 87) == Colour{77, 77, 77});
+  CHECK(pixel(seven, one.height, 6 + 94) == Colour{255, 255, 255});
 }
 
 }  // namespace heddle::test

@@ -28,7 +28,7 @@ Colour shade(double share) {
 }  // namespace
 
 datasets::Image draw_mistakes(const std::vector<Mistake>& mistakes, const ModelDescription& description) {
-  constexpr std::int64_t kSide = 84, kColumns = 6;
+  constexpr std::int64_t kSide = 88, kColumns = 6;
   const auto count = static_cast<std::int64_t>(mistakes.size());
   const std::int64_t columns = std::min(count, kColumns);
   const std::int64_t rows = (count + columns - 1) / columns;
@@ -45,7 +45,7 @@ datasets::Image draw_mistakes(const std::vector<Mistake>& mistakes, const ModelD
 }
 
 datasets::Image draw_confusion(const data::ConfusionMatrix& confusion, const ModelDescription& description) {
-  constexpr std::int64_t kMaxSide = 900, kUsualCell = 44, kNames = 96;
+  constexpr std::int64_t kMaxSide = 900, kUsualCell = 44, kNames = 104;
   const std::int64_t n = confusion.num_classes();
   const std::int64_t cell = std::clamp<std::int64_t>(kMaxSide / n, 1, kUsualCell);
   const bool named = cell >= kLine;

@@ -1,5 +1,7 @@
 #include "tools/report/html.h"
 
+#include <algorithm>
+
 namespace heddle::tools::report {
 
 std::string escape(std::string_view text) {
@@ -25,7 +27,12 @@ std::string table(const std::vector<std::string>& heads, const std::vector<std::
   std::string html = "<div class=\"scroll\"><table>\n";
   if (!heads.empty()) {
     html += "<tr>";
-    for (const std::string& head : heads) html += "<th>" + escape(head) + "</th>";
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+      // As what is below.
+      const bool is_number =
+          std::any_of(rows.begin(), rows.end(), [i](const auto& row) { return i < row.size() && row[i].is_number; });
+      html += (is_number ? "<th class=\"n\">" : "<th>") + escape(heads[i]) + "</th>";
+    }
     html += "</tr>\n";
   }
   for (const std::vector<Cell>& row : rows) {

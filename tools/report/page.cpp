@@ -25,7 +25,7 @@ h3 { font-size: 16px; margin: 24px 0 6px; } p { margin: 6px 0; } .quiet { color:
 .tiles { display: flex; flex-wrap: wrap; gap: 12px; margin: 14px 0; }
 .tile { border: 1px solid #dfe4ea; border-radius: 6px; padding: 8px 16px; min-width: 110px; }
 .tile b { display: block; font-size: 21px; } .tile span { color: #5b6673; font-size: 13px; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); gap: 18px; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 18px; }
 .chart { margin: 0; border: 1px solid #dfe4ea; border-radius: 6px; padding: 10px 12px; }
 .chart figcaption { font-weight: 600; } .chart > svg { width: 100%; height: auto; display: block; }
 svg text { font: 12px system-ui, "DejaVu Sans", sans-serif; fill: #5b6673; }
@@ -35,7 +35,7 @@ svg text { font: 12px system-ui, "DejaVu Sans", sans-serif; fill: #5b6673; }
 .scroll { overflow-x: auto; margin: 8px 0; }
 table { border-collapse: collapse; font-size: 14px; } th { text-align: left; color: #5b6673; font-weight: 600; }
 th, td { padding: 4px 12px 4px 0; border-bottom: 1px solid #e6eaef; vertical-align: top; overflow-wrap: anywhere; }
-td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.n, th.n { text-align: right; } td.n { font-variant-numeric: tabular-nums; white-space: nowrap; }
 .confusion td, .confusion th { padding: 5px 7px; text-align: center; border: 1px solid #fff; min-width: 34px;
   font-variant-numeric: tabular-nums; } .confusion th { font-weight: 500; }
 .confusion th.row { text-align: right; white-space: nowrap; }

@@ -67,7 +67,7 @@ std::string mistakes(const EvaluationData& data) {
     }
     html += fmt::format(
         "<figcaption><span class=\"right\">{}</span><br><span class=\"wrong\">{}</span><br><span class=\"quiet\">image "
-        "{}, p {:.2g}</span></figcaption></figure>\n",
+        "{}<br>p = {:.2g}</span></figcaption></figure>\n",
         escape(label), escape(prediction), mistake.index, std::exp(-mistake.loss));
   }
   return html + "</div>\n";

@@ -137,7 +137,9 @@ std::string svg_chart(const ChartSpec& spec) {
   std::string html = "<figure class=\"chart\"><figcaption>" + escape(spec.title) + "</figcaption>\n";
   const Chart chart(spec);
   if (chart.empty()) return html + "<p>No epoch was recorded.</p></figure>\n";
-  html += chart.svg() + "<p class=\"legend\">";
+  html += chart.svg();
+  if (spec.series.size() == 1) return html + "</figure>\n";
+  html += "<p class=\"legend\">";
   for (const Series& series : spec.series) {
     html += fmt::format(
         "<span><svg viewBox=\"0 0 24 8\"><path class=\"curve\" stroke=\"{}\"{} d=\"M0 4H24\"/></svg>{}"
