@@ -109,7 +109,6 @@ void check_case(const std::string& name, Device device) {
   model->reset_parameters(random);
   set_weights(*model);
   model->to(device);
-  set_weights(*model);
   const std::set<std::string> norms = norms_of(*model);
   CHECK(norms.size() == (golden.text("model") == "resnet18-tv" ? 20 : 17));
   nn::ParameterBuffer buffer(*model);
