@@ -3,6 +3,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "engine/core/error.h"
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 #include "tools/spread.h"
