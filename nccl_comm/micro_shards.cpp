@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/backend/backend.h"
 #include "engine/core/parallel.h"
 
 namespace heddle::comm {
@@ -50,15 +51,15 @@ void for_each_shard(Device device, int n, const std::function<void(int)>& work) 
 
 MicroShard::MicroShard(int number, std::shared_ptr<nn::Module> replica, nn::ParameterBuffer& original,
                        const std::int64_t* counter)
-    : index(number), model(std::move(replica)), parameters(*model, original), random(*model, counter, number) {}
+    : index(number),
+      model(std::move(replica)),
+      parameters(*model, original),
+      random(*model, counter, number),
+      buffers(*model) {}
 
 MicroShards::MicroShards(nn::Module& model, nn::ParameterBuffer& parameters, const std::int64_t* counter,
                          const ModelFactory& make_replica, Communicator* communicator)
-    : parameters_(parameters), communicator_(communicator) {
-  if (const std::vector<nn::NamedVariable> buffers = model.named_buffers(); !buffers.empty()) {
-    throw NotSupported(join_text("micro-shards: the model has the buffer '", buffers.front().name,
-                                 "', and running statistics of micro-shards are not offered by this version"));
-  }
+    : parameters_(parameters), buffers_(model), communicator_(communicator) {
   const int rank = communicator == nullptr ? 0 : communicator->rank();
   const int world_size = communicator == nullptr ? 1 : communicator->world_size();
   range_ = shards_of_rank(rank, world_size);
@@ -74,11 +75,14 @@ MicroShards::MicroShards(nn::Module& model, nn::ParameterBuffer& parameters, con
                  " random layers, the model ", model_streams.size());
     for (std::size_t i = 0; i < streams.size(); ++i) streams_.emplace_back(model_streams[i].second, streams[i].second);
     shards_.push_back(std::make_unique<MicroShard>(index, replica, parameters, counter));
+    HEDDLE_CHECK(shards_.back()->buffers.numel() == buffers_.numel(), "micro-shards: a replica has ",
+                 shards_.back()->buffers.numel(), " values in buffers, the model ", buffers_.numel());
   }
   if (alone()) return;
-  const std::int64_t numel = parameters.gradients_with_tail().numel(), rows = most_subtrees(world_size);
-  sent_ = Tensor::zeros({rows, numel}, DType::f32, parameters.device());
-  gathered_ = Tensor::zeros({world_size * rows, numel}, DType::f32, parameters.device());
+  rows_ = most_subtrees(world_size);
+  const std::int64_t row = parameters.gradients_with_tail().numel() + buffers_.numel();
+  sent_ = Tensor::zeros({rows_ * row}, DType::f32, parameters.device());
+  gathered_ = Tensor::zeros({world_size * rows_ * row}, DType::f32, parameters.device());
 }
 
 void MicroShards::follow_model() {
@@ -89,6 +93,7 @@ void MicroShards::follow_model() {
   }
   const auto& wanted = parameters_.segments();
   for (const std::unique_ptr<MicroShard>& shard : shards_) {
+    if (buffers_.numel() > 0) shard->buffers.data().copy_from(buffers_.data());
     const auto& segments = shard->parameters.segments();
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       const bool on = wanted[i].variable.requires_grad();
@@ -98,13 +103,31 @@ void MicroShards::follow_model() {
   }
 }
 
-std::vector<TreeTerm> MicroShards::terms_below(const Subtree& node) const {
+std::vector<TreeTerm> MicroShards::gradients_below(const Subtree& node) const {
   std::vector<TreeTerm> terms;
   for (std::int64_t leaf = node.begin; leaf < node.begin + node.size; ++leaf) {
     MicroShard& shard = *shards_[static_cast<std::size_t>(leaf - range_.begin)];
     terms.push_back({{leaf, 1}, shard.parameters.gradients_with_tail()});
   }
   return terms;
+}
+
+std::vector<TreeTerm> MicroShards::buffers_below(const Subtree& node) const {
+  std::vector<TreeTerm> terms;
+  for (std::int64_t leaf = node.begin; leaf < node.begin + node.size; ++leaf) {
+    terms.push_back({{leaf, 1}, shards_[static_cast<std::size_t>(leaf - range_.begin)]->buffers.data()});
+  }
+  return terms;
+}
+
+Tensor MicroShards::gradients_of(Tensor& rows, std::int64_t i) const {
+  const std::int64_t numel = parameters_.gradients().numel() + tail_slot::kCount;
+  return rows.narrow(i * (numel + buffers_.numel()), numel);
+}
+
+Tensor MicroShards::buffers_of(Tensor& rows, std::int64_t i) const {
+  const std::int64_t numel = parameters_.gradients().numel() + tail_slot::kCount;
+  return rows.narrow(i * (numel + buffers_.numel()) + numel, buffers_.numel());
 }
 
 void MicroShards::compute(const std::function<void(MicroShard&)>& work) {
@@ -119,8 +142,12 @@ void MicroShards::compute(const std::function<void(MicroShard&)>& work) {
   });
   if (alone()) return;
   for (std::size_t i = 0; i < subtrees_.size(); ++i) {
-    Tensor row = sent_.narrow(static_cast<std::int64_t>(i), 1);
-    tree_sum(subtrees_[i], terms_below(subtrees_[i]), row);
+    const auto row = static_cast<std::int64_t>(i);
+    Tensor gradients = gradients_of(sent_, row);
+    tree_sum(subtrees_[i], gradients_below(subtrees_[i]), gradients);
+    if (buffers_.numel() == 0) continue;
+    Tensor buffers = buffers_of(sent_, row);
+    tree_sum(subtrees_[i], buffers_below(subtrees_[i]), buffers);
   }
 }
 
@@ -133,16 +160,26 @@ void MicroShards::finish() {
   // no longer fresh.
   parameters_.finish_gradients();
   parameters_.tail().tensor();
-  Tensor& sums = parameters_.gradients_with_tail();
-  if (alone()) return tree_sum(kRoot, terms_below(kRoot), sums);
-  std::vector<TreeTerm> terms;
-  const int world_size = communicator_->world_size();
-  const std::int64_t rows = sent_.dim(0);
-  for (int rank = 0; rank < world_size; ++rank) {
-    std::int64_t row = rank * rows;
-    for (const Subtree& node : subtrees_of_rank(rank, world_size)) terms.push_back({node, gathered_.narrow(row++, 1)});
+  std::vector<TreeTerm> gradients, buffers;
+  if (alone()) {
+    gradients = gradients_below(kRoot);
+    if (buffers_.numel() > 0) buffers = buffers_below(kRoot);
+  } else {
+    const int world_size = communicator_->world_size();
+    for (int rank = 0; rank < world_size; ++rank) {
+      std::int64_t row = rank * rows_;
+      for (const Subtree& node : subtrees_of_rank(rank, world_size)) {
+        gradients.push_back({node, gradients_of(gathered_, row)});
+        if (buffers_.numel() > 0) buffers.push_back({node, buffers_of(gathered_, row)});
+        ++row;
+      }
+    }
   }
-  tree_sum(kRoot, terms, sums);
+  tree_sum(kRoot, gradients, parameters_.gradients_with_tail());
+  if (buffers.empty()) return;
+  Tensor& mean = buffers_.data();
+  tree_sum(kRoot, buffers, mean);
+  backend_for(mean.device()).unary(UnaryOp::mul_scalar, mean, 1.0 / kMicroShards, 0, mean);
 }
 
 }  // namespace heddle::comm

@@ -16,6 +16,7 @@
 #include <heddle/nn/module.h>
 #include <heddle/nn/parameter_buffer.h>
 #include <heddle/nn/random_streams.h>
+#include "flat_buffers.h"
 #include "tree_sum.h"
 
 namespace heddle::comm {
@@ -46,6 +47,7 @@ struct MicroShard {
   std::shared_ptr<nn::Module> model;  // its parameters are the original's
   nn::ParameterBuffer parameters;     // gradients, and the tail where its losses leave their sums
   nn::RandomStreams random;           // those of place `index`
+  FlatBuffers buffers;                // the original's values at the beginning of a step, moved by this shard's images
 };
 
 using ModelFactory = std::function<std::shared_ptr<nn::Module>()>;
@@ -70,8 +72,9 @@ class MicroShards {
   // model: that of `parameters`; its weights, and what is frozen in it, are those of all replicas. counter: an address
   // on its device, for random layers (see nn::RandomStreams). make_replica: makes another model of the same kind, on
   // any device, whose values do not matter. communicator: null for one rank. All that is borrowed must outlive it.
-  // Throws: NotSupported if the model has buffers, since running statistics would be each replica's own;
-  // InvalidArgument if a replica is of another kind.
+  // The model's buffers are moved into FlatBuffers: after a step they are the mean, in the tree's order, of what each
+  // micro-shard made of them (one without images leaves them as they were).
+  // Throws: NotSupported if a buffer is not f32; InvalidArgument if a replica is of another kind.
   MicroShards(nn::Module& model, nn::ParameterBuffer& parameters, const std::int64_t* counter,
               const ModelFactory& make_replica, Communicator* communicator = nullptr);
   MicroShards(const MicroShards&) = delete;
@@ -88,23 +91,32 @@ class MicroShards {
   void exchange();
   // What exchange() sends of this rank.
   std::size_t sent_nbytes() const { return alone() ? 0 : sent_.nbytes(); }
-  // Puts the sums of all micro-shards into the flat gradients of `parameters`, with their tail.
+  // Puts the sums of all micro-shards into the flat gradients of `parameters`, with their tail, and the buffers' mean
+  // into the model.
   void finish();
+  // Gives the replicas the model's buffers, modes, frozen parameters and random streams, as compute() does: for who
+  // uses them otherwise.
+  void follow_model();
 
  private:
   bool alone() const noexcept { return communicator_ == nullptr || communicator_->world_size() == 1; }
-  // What the model's owner may have changed.
-  void follow_model();
-  std::vector<TreeTerm> terms_below(const Subtree& node) const;
+  // The flat gradients or the flat buffers of the micro-shards below a node.
+  std::vector<TreeTerm> gradients_below(const Subtree& node) const;
+  std::vector<TreeTerm> buffers_below(const Subtree& node) const;
+  // Row i of sent_ or gathered_: its gradients, and its buffers.
+  Tensor gradients_of(Tensor& rows, std::int64_t i) const;
+  Tensor buffers_of(Tensor& rows, std::int64_t i) const;
 
   nn::ParameterBuffer& parameters_;
+  FlatBuffers buffers_;  // the model's
   Communicator* communicator_;
   ShardRange range_;
   std::vector<std::unique_ptr<MicroShard>> shards_;
   std::vector<std::pair<const nn::Module*, nn::Module*>> modules_;      // the model's and a replica's
   std::vector<std::pair<const RandomStream*, RandomStream*>> streams_;  // the same
   std::vector<Subtree> subtrees_;                                       // of this rank
-  Tensor sent_;      // f32 (subtrees of a rank at most, flat gradients with their tail)
+  std::int64_t rows_ = 0;                                               // subtrees of a rank at most
+  Tensor sent_;      // f32, flat: rows_ times the flat gradients with their tail, and the flat buffers
   Tensor gathered_;  // the same of all ranks, one after the other
 };
 

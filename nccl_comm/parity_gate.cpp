@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "engine/autograd/backward.h"
+#include "engine/ops/ops.h"
 #include "nccl_comm/drift_monitor.h"
 #include "nccl_comm/text_exchange.h"
 
@@ -98,42 +99,82 @@ std::vector<double> gradients_with_tail(nn::ParameterBuffer& parameters) {
   return {values.begin(), values.end()};
 }
 
+// Gradients of rank 0, share by share, as doubles.
+class ShareSums {
+ public:
+  explicit ShareSums(const std::vector<nn::ParameterSegment>& segments) : segments_(segments) {
+    sums_.sums.assign(static_cast<std::size_t>(segments.back().end + tail_slot::kCount), 0.0);
+    sums_.parameter_terms.assign(segments.size(), 0.0);
+  }
+  void add(const std::vector<double>& gradients) {
+    for (std::size_t i = 0; i < gradients.size(); ++i) sums_.sums[i] += gradients[i];
+    for (std::size_t s = 0; s < segments_.size(); ++s) {
+      sums_.parameter_terms[s] += norm(gradients.data() + segments_[s].begin, segments_[s].numel);
+    }
+  }
+  Reference take() { return std::move(sums_); }
+
+ private:
+  const std::vector<nn::ParameterSegment>& segments_;
+  Reference sums_;
+};
+
+// Where share `number` of a batch begins and ends; the larger ones come first, by one image at most.
+struct Share {
+  std::int64_t begin, size;
+};
+Share share_of(std::int64_t images, int shares, int number) {
+  const std::int64_t least = images / shares, larger = images % shares;
+  return {least * number + std::min<std::int64_t>(number, larger), least + (number < larger ? 1 : 0)};
+}
+
+data::Batch piece_of(const data::Batch& whole, const Share& share, std::int64_t piece, std::int64_t pieces) {
+  const std::int64_t first = share.size * piece / pieces, last = share.size * (piece + 1) / pieces;
+  return narrow(whole, share.begin + first, last - first);
+}
+
+// The same piece of all shares as one batch.
+data::Batch piece_of_all(const data::Batch& whole, std::int64_t images, int shares, std::int64_t piece,
+                         std::int64_t pieces) {
+  std::vector<Variable> all_images, all_labels;
+  for (int number = 0; number < shares; ++number) {
+    const data::Batch part = piece_of(whole, share_of(images, shares, number), piece, pieces);
+    all_images.emplace_back(part.images);
+    all_labels.emplace_back(part.labels);
+  }
+  return {ops::concat(all_images, 0).data(), ops::concat(all_labels, 0).data()};
+}
+
 // Rank 0 works, the others wait: at each piece for the time of one only, since every wait has a deadline.
 Reference run_shares(const ParitySubject& subject, Communicator& communicator, const SavedState& state,
                      std::int64_t images) {
-  const auto& segments = subject.optimizer.parameters().segments();
   const int shares = subject.shares > 0 ? subject.shares : communicator.world_size();
   const bool works = communicator.rank() == 0;
-  Reference reference;
-  if (works) {
-    reference.sums.assign(static_cast<std::size_t>(segments.back().end + tail_slot::kCount), 0.0);
-    reference.parameter_terms.assign(segments.size(), 0.0);
-  }
+  ShareSums sums(subject.optimizer.parameters().segments());
   const data::Batch whole = works ? subject.load_whole(images) : data::Batch{};
-  std::int64_t begin = 0;
-  for (int number = 0; number < shares; ++number) {
-    // Shares differ by one image at most, and the larger ones come first.
-    const std::int64_t share = images / shares + (number < images % shares ? 1 : 0);
+  const auto run_piece = [&](const auto& batch) {
+    if (works) backward(subject.loss(batch()));
+    communicator.barrier("a piece of the parity gate");
+  };
+  const int turns = subject.synchronised ? 1 : shares;
+  for (int number = 0; number < turns; ++number) {
+    const Share share = share_of(images, shares, number);
     if (works) {
       state.use_streams_of(number);
       subject.optimizer.zero_grad();
     }
-    const std::int64_t pieces = std::min(subject.pieces, share);
+    const std::int64_t pieces = subject.synchronised
+                                    ? synchronised_pieces(images, {.shares = shares, .pieces = subject.pieces})
+                                    : std::min(subject.pieces, share.size);
     for (std::int64_t piece = 0; piece < pieces; ++piece) {
-      const std::int64_t first = share * piece / pieces, last = share * (piece + 1) / pieces;
-      if (works) backward(subject.loss(narrow(whole, begin + first, last - first)));
-      communicator.barrier("a piece of the parity gate");
+      run_piece([&] {
+        return subject.synchronised ? piece_of_all(whole, images, shares, piece, pieces)
+                                    : piece_of(whole, share, piece, pieces);
+      });
     }
-    if (works && share > 0) {
-      const std::vector<double> gradients = gradients_with_tail(subject.optimizer.parameters());
-      for (std::size_t i = 0; i < gradients.size(); ++i) reference.sums[i] += gradients[i];
-      for (std::size_t s = 0; s < segments.size(); ++s) {
-        reference.parameter_terms[s] += norm(gradients.data() + segments[s].begin, segments[s].numel);
-      }
-    }
-    begin += share;
+    if (works && pieces > 0) sums.add(gradients_with_tail(subject.optimizer.parameters()));
   }
-  return reference;
+  return works ? sums.take() : Reference{};
 }
 
 // The worst of several comparisons.
@@ -297,16 +338,22 @@ std::string check_batch(const ParitySubject& subject, Communicator& communicator
 
 }  // namespace
 
-std::vector<std::int64_t> parity_batches(std::int64_t batch_size, std::int64_t dataset_size, int ranks) {
+std::vector<std::int64_t> parity_batches(std::int64_t batch_size, std::int64_t dataset_size, int ranks,
+                                         const BatchCut& cut, bool with_batch_norm) {
   HEDDLE_CHECK(batch_size >= 1 && dataset_size >= 1 && ranks >= 1, "parity_batches: batches of ", batch_size, " of ",
                dataset_size, " images on ", ranks, " ranks");
   const std::int64_t full = std::min(batch_size, dataset_size);
   if (full % ranks != 0 || ranks == 1) return {full};
-  const std::int64_t last = dataset_size % full;
-  // Two images a rank at least, which a batch norm may need, if the batch has so many.
-  const std::int64_t small = std::min(std::int64_t{3} * ranks, full) - 1;
+  const auto serves = [&](std::int64_t images) {
+    return images % ranks != 0 && (!with_batch_norm || !has_pass_of_one(images, images, cut));
+  };
   // A small one is enough: rank 0 works through all of it alone.
-  return {full, last % ranks != 0 && last < small ? last : small};
+  std::int64_t small = std::min(std::int64_t{3} * ranks, full) - 1;
+  const std::int64_t last = dataset_size % full;
+  if (last < small && last > 0 && serves(last)) return {full, last};
+  while (small < full && !serves(small)) ++small;
+  if (small == full) return {full};
+  return {full, small};
 }
 
 ParityResult check_parity(const ParitySubject& subject, Communicator& communicator,

@@ -12,6 +12,7 @@
 #include <heddle/data/data_loader.h>
 #include <heddle/nn/module.h>
 #include <heddle/optim/optimizer.h>
+#include "batch_cut.h"
 
 namespace heddle::comm {
 
@@ -32,6 +33,10 @@ struct ParitySubject {
   std::int64_t pieces = 1;
   // Shares of a batch, each with random streams of its own; 0: one a rank.
   int shares = 0;
+  // Layers see the batch of all ranks at once (synchronised batch norm): sum_gradients() computes the same number of
+  // pieces on every rank, synchronised_pieces(), and the single rank takes a piece of all shares in one pass. Then
+  // there may be no random layers: their streams are by share.
+  bool synchronised = false;
 };
 
 struct ParityOptions {
@@ -48,8 +53,10 @@ struct ParityResult {
 };
 
 // Sizes of the batches to check: a full one and, unless that is so, a ragged one, which the ranks cannot share evenly:
-// the last one of the epoch, or else a small one.
-std::vector<std::int64_t> parity_batches(std::int64_t batch_size, std::int64_t dataset_size, int ranks);
+// the last one of the epoch, or else a small one. with_batch_norm: none of them makes a pass of one image, if there is
+// such a ragged one.
+std::vector<std::int64_t> parity_batches(std::int64_t batch_size, std::int64_t dataset_size, int ranks,
+                                         const BatchCut& cut = {}, bool with_batch_norm = false);
 
 // For each of the batches: the ranks do a step; then rank 0 works through the shares of all ranks one after the other,
 // adds their gradients up in double and divides by the weight sum. Must agree: the divided gradient of each parameter,

@@ -37,6 +37,7 @@ Evaluator::Evaluator(nn::Module& model, const data::ResidentDataset& dataset, co
       batches_(dataset, loader_options(options)),
       graph_(dataset.images().device(), {.enabled = record}),
       communicator_(communicator),
+      shards_(shards),
       in_shards_(shards != nullptr),
       rows_(in_shards_ ? comm::kMicroShards : 1) {
   const Device device = dataset.images().device();
@@ -73,6 +74,7 @@ std::vector<nn::Module*> Evaluator::models() const {
 }
 
 Evaluation Evaluator::run(const std::function<bool()>& keep_going) {
+  if (shards_ != nullptr) shards_->follow_model();  // the running statistics of now
   const InferenceScope scope(models());
   rewind();
   bool stopped = false;

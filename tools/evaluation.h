@@ -75,6 +75,7 @@ class Evaluator {
   data::DataLoader batches_;  // whole; counts them
   step::StepGraph graph_;
   comm::Communicator* communicator_;
+  comm::MicroShards* shards_;  // null: the model itself
   bool in_shards_;
   std::int64_t rows_;        // of sums_ for each batch
   std::vector<Part> parts_;  // this rank's

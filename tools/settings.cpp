@@ -138,7 +138,6 @@ void check_combinations(const Settings& s) {
   require(!s.reproducible || !s.time_algorithms,
           "--reproducible does not go with --time-algorithms: what a clock chooses is not the same in every run; leave "
           "one of them out");
-  require(!s.sync_bn, "--sync-bn: no model of this build has a batch norm; leave it out");
   require(s.optimizer == "sgd" || s.momentum == 0,
           fmt::format("--momentum {} has no effect with --optimizer {}; set --momentum 0", s.momentum, s.optimizer));
   require(!s.nesterov || s.momentum > 0, "--nesterov needs --momentum above 0");

@@ -9,6 +9,7 @@
 #include "engine/autograd/backward.h"
 #include "engine/optim/adam.h"
 #include "engine/optim/sgd.h"
+#include "nccl_comm/average_buffers.h"
 #include "nccl_comm/drift_monitor.h"
 
 namespace heddle::tools {
@@ -80,6 +81,16 @@ std::unique_ptr<comm::MicroShards> make_shards(const Settings& settings, nn::Mod
                                              make_replica, communicator);
 }
 
+bool synchronises(const Settings& settings, const comm::Communicator* communicator) {
+  return settings.sync_bn && communicator != nullptr && communicator->world_size() > 1;
+}
+
+std::unique_ptr<nn::SynchronisedBatchNorms> synchronise(const Settings& settings, nn::Module& model,
+                                                        comm::Communicator* communicator) {
+  if (!synchronises(settings, communicator)) return nullptr;
+  return std::make_unique<nn::SynchronisedBatchNorms>(model, *communicator);
+}
+
 WorkCounts difference(const WorkCounts& after, const WorkCounts& before) {
   return {.launches = after.launches - before.launches,
           .read_nbytes = after.read_nbytes - before.read_nbytes,
@@ -87,6 +98,11 @@ WorkCounts difference(const WorkCounts& after, const WorkCounts& before) {
 }
 
 }  // namespace
+
+comm::BatchCut batch_cut(const Settings& settings, int ranks) {
+  if (settings.reproducible) return {.shares = comm::kMicroShards};
+  return {.shares = ranks, .pieces = settings.accumulate, .synchronised = settings.sync_bn && ranks > 1};
+}
 
 Trainer::Trainer(const Settings& settings, nn::Module& model, const data::ResidentDataset& train,
                  const data::DataLoaderOptions& normalisation, comm::Communicator* communicator,
@@ -101,13 +117,17 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
                     ? nullptr
                     : std::make_unique<comm::DataParallel>(model, parameters_, *communicator,
                                                            comm::DataParallelOptions{.reduce_dtype = reduce_dtype_})),
+      cut_(batch_cut(settings, communicator == nullptr ? 1 : communicator->world_size())),
+      synchronised_(synchronise(settings, model, communicator)),
       loader_(train, loader_options(settings, normalisation, communicator)),
       optimizer_(make_optimizer(settings, parameters_)),
       random_(model, optimizer_->state().address_of(step_slot::kRandom),
               communicator == nullptr ? 0 : communicator->rank()),
       shards_(make_shards(settings, model, parameters_, *optimizer_, make_replica, communicator)),
       steps_per_launch_(steps_per_launch(settings, parameters_, communicator != nullptr)),
-      graph_(parameters_.device(), {.enabled = settings.graph, .steps_per_launch = steps_per_launch_}),
+      // What a synchronised batch norm exchanges is in the middle of a step, which is not recorded then.
+      graph_(parameters_.device(),
+             {.enabled = settings.graph && synchronised_ == nullptr, .steps_per_launch = steps_per_launch_}),
       status_(optimizer_->state(), {.max_queued = std::max(kMaxQueued, 2 * steps_per_launch_)}),
       schedule_(schedule_options(settings, loader_.batches_per_epoch())),
       loss_options_{
@@ -140,8 +160,10 @@ void Trainer::compute_gradients(std::int64_t images) {
   if (observer_ != nullptr) observer_->load_begins();
   const data::Batch batch = loader_.load(images);  // this rank's share: resident u8 -> normalised (B,H,W,C)
   if (observer_ != nullptr) observer_->load_ends();
-  // Fewer images than ranks: one without joins the exchange with zeros. Fewer than pieces: as many pieces.
-  const std::int64_t pieces = std::min(accumulate_, batch.size());
+  // Fewer images than ranks: one without joins the exchange with zeros. Fewer than pieces: as many pieces. Where batch
+  // norms meet in every pass, all ranks make the same number of passes, some on no images.
+  const std::int64_t pieces =
+      synchronised_ ? comm::synchronised_pieces(images, cut_) : std::min(accumulate_, batch.size());
   for (std::int64_t piece = 0; piece < pieces; ++piece) {
     const std::int64_t begin = batch.size() * piece / pieces, end = batch.size() * (piece + 1) / pieces;
     const Variable loss =
@@ -232,7 +254,7 @@ void Trainer::finish_steps() {
 
 comm::ParityResult Trainer::check_parity() {
   if (communicator_ == nullptr) return {};
-  finish_steps();
+  settle_buffers();
   model_.train();
   start_order(0);
   data::DataLoaderOptions options = loader_.options();
@@ -240,6 +262,13 @@ comm::ParityResult Trainer::check_parity() {
   options.world_size = 1;
   data::DataLoader whole(loader_.dataset(), options);
   whole.start_epoch(state_.epoch);
+  // On one rank, whose batch norms meet nobody then.
+  const auto alone = [&](const data::Batch& batch) {
+    if (synchronised_) synchronised_->set_on(false);
+    Variable loss = compute_loss(batch);
+    if (synchronised_) synchronised_->set_on(true);
+    return loss;
+  };
   const comm::ParitySubject subject{.model = model_,
                                     .optimizer = *optimizer_,
                                     .sum_gradients =
@@ -261,20 +290,32 @@ comm::ParityResult Trainer::check_parity() {
                                           whole.rewind();
                                           return whole.load(images);
                                         },
-                                    .loss = [&](const data::Batch& batch) { return compute_loss(batch); },
+                                    .loss = alone,
                                     .pieces = accumulate_,
-                                    .shares = shards_ ? comm::kMicroShards : 0};
-  const comm::ParityResult result = comm::check_parity(
-      subject, *communicator_, comm::parity_batches(batch_size_, loader_.dataset_size(), communicator_->world_size()),
-      {.reduce_dtype = reduce_dtype_});
+                                    .shares = shards_ ? comm::kMicroShards : 0,
+                                    .synchronised = synchronised_ != nullptr};
+  const comm::ParityResult result =
+      comm::check_parity(subject, *communicator_,
+                         comm::parity_batches(batch_size_, loader_.dataset_size(), communicator_->world_size(), cut_,
+                                              !nn::batch_norms_of(model_).empty()),
+                         {.reduce_dtype = reduce_dtype_});
   start_order(state_.batch);
   return result;
 }
 
-std::string Trainer::compare_replicas() {
+void Trainer::settle_buffers() {
   finish_steps();
-  return communicator_ == nullptr ? std::string()
-                                  : comm::compare_replicas(*communicator_, comm::replica_state(*optimizer_));
+  if (communicator_ != nullptr && !buffers_are_shared()) comm::average_buffers(model_, *communicator_);
+}
+
+std::string Trainer::compare_replicas(bool with_buffers) {
+  finish_steps();
+  if (communicator_ == nullptr) return {};
+  std::vector<comm::ReplicaTensor> state = comm::replica_state(*optimizer_);
+  if (with_buffers || buffers_are_shared()) {
+    for (comm::ReplicaTensor& buffer : comm::replica_buffers(model_)) state.push_back(std::move(buffer));
+  }
+  return comm::compare_replicas(*communicator_, state);
 }
 
 void Trainer::start_order(std::int64_t batch) {

@@ -13,6 +13,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/data/data_loader.h"
 #include "engine/data/metrics.h"
+#include "engine/nn/batch_norm.h"
 #include "engine/nn/module.h"
 #include "engine/nn/parameter_buffer.h"
 #include "engine/nn/random_streams.h"
@@ -21,6 +22,7 @@
 #include "engine/optim/optimizer.h"
 #include "engine/step/status_block.h"
 #include "engine/step/step_graph.h"
+#include "nccl_comm/batch_cut.h"
 #include "nccl_comm/data_parallel.h"
 #include "nccl_comm/micro_shards.h"
 #include "nccl_comm/parity_gate.h"
@@ -57,6 +59,9 @@ class StepObserver : public comm::ExchangeObserver {
   virtual void load_ends() = 0;
 };
 
+// How a training with these settings cuts its batches.
+comm::BatchCut batch_cut(const Settings& settings, int ranks);
+
 class Trainer {
  public:
   // Model, data and communicator must outlive it. With a communicator this is one rank's part of a data-parallel
@@ -72,9 +77,13 @@ class Trainer {
   // everything is afterwards what it was. All ranks call it; without a communicator there is nothing to check.
   // Throws: CommError on all ranks: what differs, and by how much.
   comm::ParityResult check_parity();
-  // Waits for the queued steps, then compares weights, optimiser state and counters of all ranks bit for bit. Returns
+  // Waits for the queued steps, then makes running statistics, which each rank moves by its own share of the images,
+  // the mean of all ranks', as they are evaluated and saved. All ranks call it at the same place.
+  void settle_buffers();
+  // Waits for the queued steps, then compares weights, optimiser state and counters of all ranks bit for bit, and
+  // running statistics too where no rank has its own (with_buffers: settle_buffers() was called just before). Returns
   // what differs and on which ranks, the same text on all; empty if nothing. All ranks call it at the same place.
-  std::string compare_replicas();
+  std::string compare_replicas(bool with_buffers = false);
   // Puts loader and learning rates where the state says, for a new epoch or the middle of one.
   void start_epoch();
   // Queues the next step (or steps, if several are launched at once) and counts those that are finished; false at the
@@ -116,6 +125,7 @@ class Trainer {
   void finish_sums();
   void update();
   Variable compute_loss(const data::Batch& batch);
+  bool buffers_are_shared() const noexcept { return shards_ != nullptr || synchronised_ != nullptr; }
   // Puts the loaders at a batch of the epoch.
   void start_order(std::int64_t batch);
   // Where the exchange between ranks cannot be recorded, what is before and after it is. Returns steps done.
@@ -132,6 +142,8 @@ class Trainer {
   comm::Communicator* communicator_;  // null: one rank
   DType reduce_dtype_;
   std::unique_ptr<comm::DataParallel> parallel_;  // the same
+  comm::BatchCut cut_;
+  std::unique_ptr<nn::SynchronisedBatchNorms> synchronised_;  // null: each rank's batch norms see its share alone
   data::DataLoader loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   nn::RandomStreams random_;

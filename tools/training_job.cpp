@@ -10,6 +10,7 @@
 
 #include "engine/core/version.h"
 #include "engine/device/device_runtime.h"
+#include "engine/nn/batch_norm.h"
 #include "nccl_comm/text_exchange.h"
 #include "tools/command.h"
 #include "tools/config_file.h"
@@ -143,6 +144,37 @@ void report_finished(const TrainOptions& options, const Trainer& trainer, Consol
                   state.epoch, options.settings.epochs, state.best_metric.value_or(0.0) * 100, state.best_epoch));
 }
 
+// A batch norm in training needs more than one value of a channel, in every pass of the run. model: on the CPU.
+void check_batch_norms(const TrainingJob& job, nn::Module& model, int ranks) {
+  const Settings& settings = job.options.settings;
+  if (settings.sync_bn && nn::batch_norms_of(model).empty()) {
+    throw UsageError(fmt::format("--sync-bn: the model {} has no batch norm; leave it out", settings.model));
+  }
+  const comm::BatchCut cut = batch_cut(settings, ranks);
+  const std::int64_t images = job.train.size();
+  if (!comm::has_pass_of_one(settings.batch_size, images, cut)) return;
+  const Shape& shape = job.train.images().shape();
+  const std::string layer = nn::batch_norm_with_one_value(model, {shape[1], shape[2], shape[3]});
+  if (layer.empty()) return;
+  const std::int64_t last = images % std::min(settings.batch_size, images);
+  std::string where = fmt::format("batches of {} of the {} images", std::min(settings.batch_size, images), images);
+  if (last > 0) where += fmt::format(", the last one of {},", last);
+  if (settings.reproducible) where += fmt::format(" in {} micro-shards", comm::kMicroShards);
+  if (ranks > 1 && !settings.reproducible) where += fmt::format(" on {} ranks", ranks);
+  if (settings.accumulate > 1) where += fmt::format(" in {} pieces each", settings.accumulate);
+  const comm::NearestBatchSizes nearest = comm::batch_sizes_without_pass_of_one(settings.batch_size, images, cut);
+  std::string advice = "no batch size of this training does";
+  if (nearest.below > 0 && nearest.above > 0) {
+    advice = fmt::format("--batch-size {} or {} works", nearest.below, nearest.above);
+  } else if (nearest.below + nearest.above > 0) {
+    advice = fmt::format("--batch-size {} works", std::max(nearest.below, nearest.above));
+  }
+  throw UsageError(
+      fmt::format("--batch-size {}: {} leave a pass of one image, on which the batch norm {} has one value per "
+                  "channel and no variance; {}",
+                  settings.batch_size, where, layer, advice));
+}
+
 // What rank 0 has besides what every rank has.
 struct Reporter {
   RunFolder folder;
@@ -215,6 +247,7 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
   const std::shared_ptr<nn::Module> model = make_model(job.description);
   Philox random(static_cast<std::uint64_t>(settings.seed));
   model->reset_parameters(random);
+  check_batch_norms(job, *model, communicator == nullptr ? 1 : communicator->world_size());
   model->to(job.runtime.device);
   Trainer trainer(settings, *model, job.train, job.description.loader_options(), communicator,
                   [&job] { return make_model(job.description); });

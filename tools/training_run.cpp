@@ -25,7 +25,8 @@ int TrainingRun::run() {
   try {
     while (state.epoch < parts_.settings.epochs) {
       const bool whole = train_epoch();
-      check_replicas();
+      parts_.trainer.settle_buffers();
+      check_replicas(true);
       if (!whole) return stop_interrupted();
       const Evaluation test = evaluate_epoch();
       if (!test.finished) return stop_interrupted();
@@ -47,11 +48,11 @@ int TrainingRun::run() {
 
 void TrainingRun::check_replicas_if_due() {
   const std::int64_t every = parts_.settings.check_replicas;
-  if (every > 0 && parts_.trainer.queued_steps() % every == 0) check_replicas();
+  if (every > 0 && parts_.trainer.queued_steps() % every == 0) check_replicas(false);
 }
 
-void TrainingRun::check_replicas() {
-  const std::string difference = parts_.trainer.compare_replicas();
+void TrainingRun::check_replicas(bool settled) {
+  const std::string difference = parts_.trainer.compare_replicas(settled);
   if (difference.empty()) return;
   throw ReplicasDiffer(fmt::format("the ranks train different models: found after step {} (epoch {}): {}",
                                    parts_.trainer.state().step, parts_.trainer.state().epoch + 1, difference));

@@ -57,7 +57,8 @@ class TrainingRun {
   void save_interrupted(const char* signal_name);
   // The drift monitor: after every --check-replicas steps, and before anything is saved.
   void check_replicas_if_due();
-  void check_replicas();
+  // settled: the buffers are those of all ranks, too.
+  void check_replicas(bool settled);
   // "; the last good checkpoint is PATH", for a message.
   std::string last_checkpoint() const;
 

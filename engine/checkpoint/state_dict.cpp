@@ -38,6 +38,15 @@ void append_list(std::string& message, const char* title, const std::vector<std:
   if (lines.size() > kMaxListed) message += join_text(" and ", lines.size() - kMaxListed, " more");
 }
 
+// PyTorch's batch norm counts its batches beside its running statistics, which have no use for the count here.
+// expected: sorted names of the model.
+bool is_batch_count(std::string_view name, const std::vector<std::string>& expected) {
+  constexpr std::string_view kCount = "num_batches_tracked";
+  if (name.size() < kCount.size() || name.substr(name.size() - kCount.size()) != kCount) return false;
+  const std::string mean = std::string(name.substr(0, name.size() - kCount.size())) + "running_mean";
+  return std::binary_search(expected.begin(), expected.end(), mean);
+}
+
 // The offered tensor of each variable, in order. `problems` stays empty if all fit and nothing is left over.
 std::vector<const Offered*> match(const std::vector<nn::NamedVariable>& variables, const std::vector<Offered>& offered,
                                   std::string& problems) {
@@ -51,7 +60,8 @@ std::vector<const Offered*> match(const std::vector<nn::NamedVariable>& variable
 
   std::vector<std::string> unexpected_names;
   for (const Offered* o : by_name) {
-    if (!std::binary_search(expected.begin(), expected.end(), o->name)) unexpected_names.push_back(o->name);
+    const bool is_known = std::binary_search(expected.begin(), expected.end(), o->name);
+    if (!is_known && !is_batch_count(o->name, expected)) unexpected_names.push_back(o->name);
   }
   std::vector<std::string> missing, misshaped, mistyped, unexpected;
   std::vector<const Offered*> matched;

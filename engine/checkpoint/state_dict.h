@@ -1,6 +1,7 @@
 // A model as named tensors in PyTorch's names and layouts, and back. Here, and nowhere else, Heddle's layouts meet
 // PyTorch's: convolution weights (O,KH,KW,I) are (O,I,KH,KW) there, and a linear layer after a flatten has its columns
-// in the order (C,H,W) instead of (H,W,C).
+// in the order (C,H,W) instead of (H,W,C). The count of batches that PyTorch's batch norm keeps beside its running
+// statistics ("num_batches_tracked") is passed over when it is read, and not written: PyTorch loads without it.
 #pragma once
 
 #include <string>

@@ -1,19 +1,20 @@
 // Batch norm. Used through CpuBackend. Each pass runs over blocks of rows whose size follows from the shape alone, and
-// the blocks' sums are joined in their order in double, so results do not depend on the number of threads.
+// the blocks' sums are joined in their order in double, so results do not depend on the number of threads. A ReLU's
+// mask is a bit an element, block by block: less to read in the backward pass than y.
 #include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
 
 #include "engine/core/parallel.h"
-#include "engine/cpu/batch_norm_blocks.h"
+#include "engine/cpu/batch_norm_kernels.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/visit.h"
 
 namespace heddle::cpu {
 namespace {
 
-constexpr std::int64_t kBlockNumel = 8192;  // elements of a block: they stay in the first-level cache
+constexpr std::int64_t kBlockNumel = 16384;  // elements of a block: they stay in the second-level cache
 
 struct Rows {
   std::int64_t channels, rows, block, blocks;
@@ -24,6 +25,11 @@ struct Rows {
         block(std::max<std::int64_t>(1, kBlockNumel / std::max<std::int64_t>(1, channels))),
         blocks((rows + block - 1) / block) {}
 
+  // Of all blocks' masks, each beginning at a byte of its own.
+  template <class K>
+  std::int64_t mask_nbytes() const {
+    return blocks * K::mask_nbytes(block * channels);
+  }
   // Calls body(b, first row, number of rows) for every block.
   template <class Body>
   void for_each_block(const Body& body) const {
@@ -34,16 +40,25 @@ struct Rows {
   }
 };
 
-// Number of rows, mean and sum of squared differences of one channel, of some of the rows.
+// Number of rows, and each channel's mean and sum of squared differences, of some of the rows.
 struct Moments {
-  double count = 0, mean = 0, m2 = 0;
+  double count = 0;
+  std::vector<double> mean, m2;
 
-  // Source: Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979.
-  void join(const Moments& other) {
-    if (other.count == 0) return;
-    const double total = count + other.count, delta = other.mean - mean;
-    mean += delta * (other.count / total);
-    m2 += other.m2 + delta * delta * (count * other.count / total);
+  explicit Moments(std::int64_t channels)
+      : mean(static_cast<std::size_t>(channels)), m2(static_cast<std::size_t>(channels)) {}
+
+  // Adds other rows. Source: Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+  // Variances", 1979.
+  template <class T>
+  void join(double other_count, const T* other_mean, const T* other_m2) {
+    if (other_count == 0) return;
+    const double total = count + other_count, share = other_count / total, both = count * share;
+    for (std::size_t c = 0; c < mean.size(); ++c) {
+      const double delta = static_cast<double>(other_mean[c]) - mean[c];
+      mean[c] += delta * share;
+      m2[c] += static_cast<double>(other_m2[c]) + delta * delta * both;
+    }
     count = total;
   }
 };
@@ -54,11 +69,44 @@ struct SumPair {
   double count = 0;
 };
 
-template <class T>
-using ChannelType = typename PlainBatchNorm<T>::P;
+// Calls fn(kernels) with the struct of batch_norm_kernels.h that takes the dtype.
+template <class Fn>
+void with_kernels(DType dtype, const Fn& fn) {
+  switch (dtype) {
+    case DType::f32: return fn(SimdBatchNorm{});
+    case DType::bf16: return fn(Bf16BatchNorm{});
+    case DType::f64: return fn(PlainBatchNorm{});
+    default: throw_not_supported("batch_norm", dtype);
+  }
+}
+
+// Channel values as the kernels read them: repeated.
+template <class K>
+std::vector<typename K::Channel> repeated(std::vector<typename K::Channel> values) {
+  const std::size_t channels = values.size();
+  const auto period = static_cast<std::size_t>(K::period(static_cast<std::int64_t>(channels)));
+  values.resize(period);
+  for (std::size_t i = channels; i < period; ++i) values[i] = values[i - channels];
+  return values;
+}
+template <class K>
+std::vector<typename K::Channel> channel_values(const Tensor& v) {
+  const auto* const data = data_of<typename K::Channel>(v);
+  return repeated<K>({data, data + v.numel()});
+}
 
 template <class T>
-std::vector<Moments> moments_of(const Tensor& x) {
+T* advance(T* p, std::int64_t n) {
+  return p == nullptr ? p : p + n;
+}
+template <class T>
+const T* data_or_null(const Tensor& x) {
+  return x.defined() ? data_of<T>(x) : nullptr;
+}
+
+template <class K>
+Moments moments_of(const Tensor& x) {
+  using T = typename K::Element;
   const Rows rows(x);
   const std::int64_t channels = rows.channels;
   Tensor scratch = Tensor::empty({rows.blocks, 2, channels}, DType::f64);
@@ -66,70 +114,83 @@ std::vector<Moments> moments_of(const Tensor& x) {
   const T* const from = data_of<T>(x);
   rows.for_each_block([&](std::int64_t b, std::int64_t first, std::int64_t n) {
     double* const part = parts + b * 2 * channels;
-    PlainBatchNorm<T>::statistics(from + first * channels, n, channels, part, part + channels);
+    K::statistics(from + first * channels, n, channels, part, part + channels);
   });
-  std::vector<Moments> all(static_cast<std::size_t>(channels));
+  Moments all(channels);
   for (std::int64_t b = 0; b < rows.blocks; ++b) {
-    const auto n = static_cast<double>(std::min(rows.block, rows.rows - b * rows.block));
     const double* const part = parts + b * 2 * channels;
-    for (std::int64_t c = 0; c < channels; ++c) {
-      all[static_cast<std::size_t>(c)].join({n, part[c], part[channels + c]});
-    }
+    all.join(static_cast<double>(std::min(rows.block, rows.rows - b * rows.block)), part, part + channels);
   }
   return all;
 }
 
 template <class P>
-std::vector<Moments> join_ranks(const Tensor& exchanged, std::int64_t channels) {
+Moments join_ranks(const Tensor& exchanged, std::int64_t channels) {
   const P* part = data_of<P>(exchanged);
-  std::vector<Moments> all(static_cast<std::size_t>(channels));
+  Moments all(channels);
   for (std::int64_t r = 0; r < exchanged.dim(0); ++r, part += batch_norm_exchange_numel(channels)) {
-    for (std::int64_t c = 0; c < channels; ++c) {
-      all[static_cast<std::size_t>(c)].join({static_cast<double>(part[2 * channels]), static_cast<double>(part[c]),
-                                             static_cast<double>(part[channels + c])});
-    }
+    all.join(static_cast<double>(part[2 * channels]), part, part + channels);
   }
   return all;
 }
 
 template <class P>
-void update_running(const std::vector<Moments>& moments, double momentum, Tensor& mean, Tensor& var) {
+void update_running(const Moments& moments, double momentum, Tensor& mean, Tensor& var) {
   P* const means = data_of<P>(mean);
   P* const vars = data_of<P>(var);
-  for (std::size_t c = 0; c < moments.size(); ++c) {
-    const Moments& m = moments[c];
-    const auto blend = [&](P& old, double value) {
-      old = static_cast<P>((1 - momentum) * static_cast<double>(old) + momentum * value);
-    };
-    if (m.count == 0 || !std::isfinite(m.mean) || !std::isfinite(m.m2)) continue;
-    blend(means[c], m.mean);
-    if (m.count > 1) blend(vars[c], m.m2 / (m.count - 1));
+  const auto blend = [&](P& old, double value) {
+    old = static_cast<P>((1 - momentum) * static_cast<double>(old) + momentum * value);
+  };
+  for (std::size_t c = 0; c < moments.mean.size(); ++c) {
+    if (moments.count == 0 || !std::isfinite(moments.mean[c]) || !std::isfinite(moments.m2[c])) continue;
+    blend(means[c], moments.mean[c]);
+    if (moments.count > 1) blend(vars[c], moments.m2[c] / (moments.count - 1));
   }
 }
 
-// Where the ReLU was open.
-template <class T>
-const T* opening(const BatchNormBackward& op) {
-  return op.relu ? data_of<T>(op.y) : nullptr;
+// What both backward passes read, of the whole batch.
+template <class K>
+GradientBlock<typename K::Element, typename K::Channel> gradient_block(const BatchNormBackward& op,
+                                                                       const typename K::Channel* mean) {
+  using T = typename K::Element;
+  return {.x = data_of<T>(op.x),
+          .dy = data_of<T>(op.dy),
+          .y = op.relu ? data_or_null<T>(op.y) : nullptr,
+          .mask = op.relu ? data_or_null<std::uint8_t>(op.mask) : nullptr,
+          .mean = mean,
+          .dz_mean = nullptr,
+          .slope = nullptr,
+          .factor = nullptr,
+          .x_relu_mask = data_or_null<T>(op.x_relu_mask),
+          .dx = nullptr,
+          .daddend = nullptr,
+          .add_dx = op.dx_mode == WriteMode::add,
+          .add_daddend = op.daddend_mode == WriteMode::add};
+}
+// Its block b, which begins at element `at`.
+template <class K, class Block>
+Block part_of(Block block, const Rows& rows, std::int64_t b, std::int64_t at) {
+  block.x = advance(block.x, at);
+  block.dy = advance(block.dy, at);
+  block.y = advance(block.y, at);
+  block.mask = advance(block.mask, b * K::mask_nbytes(rows.block * rows.channels));
+  block.x_relu_mask = advance(block.x_relu_mask, at);
+  block.dx = advance(block.dx, at);
+  block.daddend = advance(block.daddend, at);
+  return block;
 }
 
-template <class T>
+template <class K>
 SumPair own_sums(const BatchNormBackward& op) {
-  using P = ChannelType<T>;
   const Rows rows(op.x);
   const std::int64_t channels = rows.channels;
   Tensor scratch = Tensor::empty({rows.blocks, 2, channels}, DType::f64);
   auto* const parts = data_of<double>(scratch);
-  const T* const x = data_of<T>(op.x);
-  const T* const dy = data_of<T>(op.dy);
-  const T* const y = opening<T>(op);
-  const P* const mean = data_of<P>(op.mean);
-  const P* const inv_std = data_of<P>(op.inv_std);
+  const auto mean = channel_values<K>(op.mean);
+  const auto whole = gradient_block<K>(op, mean.data());
   rows.for_each_block([&](std::int64_t b, std::int64_t first, std::int64_t n) {
     double* const part = parts + b * 2 * channels;
-    const std::int64_t at = first * channels;
-    PlainBatchNorm<T>::sums(x + at, dy + at, y == nullptr ? y : y + at, n, channels, mean, inv_std, part,
-                            part + channels);
+    K::sums(part_of<K>(whole, rows, b, first * channels), n, channels, part, part + channels);
   });
   SumPair sums{std::vector<double>(static_cast<std::size_t>(channels)),
                std::vector<double>(static_cast<std::size_t>(channels)), static_cast<double>(rows.rows)};
@@ -139,6 +200,8 @@ SumPair own_sums(const BatchNormBackward& op) {
       sums.dz_xhat[static_cast<std::size_t>(c)] += parts[(b * 2 + 1) * channels + c];
     }
   }
+  const auto* const inv_std = data_of<typename K::Channel>(op.inv_std);
+  for (std::size_t c = 0; c < sums.dz_xhat.size(); ++c) sums.dz_xhat[c] *= static_cast<double>(inv_std[c]);
   return sums;
 }
 
@@ -179,118 +242,131 @@ void write_exchange(const std::vector<double>& first, const std::vector<double>&
 }
 
 // dx and daddend.
-template <class T>
+template <class K>
 void write_data(const BatchNormBackward& op, const SumPair& sums) {
-  using P = ChannelType<T>;
+  using T = typename K::Element;
+  using P = typename K::Channel;
   if (!op.dx.defined() && !op.daddend.defined()) return;
   const Rows rows(op.x);
-  const std::int64_t channels = rows.channels;
-  std::vector<P> factor(static_cast<std::size_t>(channels)), dz_mean(factor.size()), slope(factor.size());
+  const P* const inv_std = data_of<P>(op.inv_std);
+  const P* const scale = data_of<P>(op.scale);
+  std::vector<P> factor(static_cast<std::size_t>(rows.channels)), dz_mean(factor.size()), slope(factor.size());
   for (std::size_t c = 0; c < factor.size(); ++c) {
-    const auto inv_std = static_cast<double>(data_of<P>(op.inv_std)[c]);
-    factor[c] = static_cast<P>(static_cast<double>(data_of<P>(op.scale)[c]) * inv_std);
+    const auto inverse = static_cast<double>(inv_std[c]);
+    factor[c] = static_cast<P>(static_cast<double>(scale[c]) * inverse);
     if (!op.batch_statistics || sums.count == 0) continue;
     dz_mean[c] = static_cast<P>(sums.dz[c] / sums.count);
-    slope[c] = static_cast<P>(sums.dz_xhat[c] / sums.count * inv_std);
+    slope[c] = static_cast<P>(sums.dz_xhat[c] / sums.count * inverse);
   }
+  factor = repeated<K>(std::move(factor));
+  dz_mean = repeated<K>(std::move(dz_mean));
+  slope = repeated<K>(std::move(slope));
+  const auto mean = channel_values<K>(op.mean);
+  auto whole = gradient_block<K>(op, mean.data());
+  whole.factor = factor.data();
+  whole.dz_mean = dz_mean.data();
+  whole.slope = slope.data();
   Tensor dx = op.dx, daddend = op.daddend;
-  const typename PlainBatchNorm<T>::DataBlock whole{data_of<T>(op.x),
-                                                    data_of<T>(op.dy),
-                                                    opening<T>(op),
-                                                    op.x_relu_mask.defined() ? data_of<T>(op.x_relu_mask) : nullptr,
-                                                    dx.defined() ? data_of<T>(dx) : nullptr,
-                                                    daddend.defined() ? data_of<T>(daddend) : nullptr,
-                                                    op.dx_mode == WriteMode::add,
-                                                    op.daddend_mode == WriteMode::add};
-  const P* const mean = data_of<P>(op.mean);
-  rows.for_each_block([&](std::int64_t, std::int64_t first, std::int64_t n) {
-    const auto from = [at = first * channels](auto* p) { return p == nullptr ? p : p + at; };
-    auto block = whole;
-    block.x = from(whole.x);
-    block.dy = from(whole.dy);
-    block.y = from(whole.y);
-    block.x_relu_mask = from(whole.x_relu_mask);
-    block.dx = from(whole.dx);
-    block.daddend = from(whole.daddend);
-    PlainBatchNorm<T>::data(block, n, channels, mean, factor.data(), dz_mean.data(), slope.data());
+  if (dx.defined()) whole.dx = data_of<T>(dx);
+  if (daddend.defined()) whole.daddend = data_of<T>(daddend);
+  rows.for_each_block([&](std::int64_t b, std::int64_t first, std::int64_t n) {
+    K::data(part_of<K>(whole, rows, b, first * rows.channels), n, rows.channels);
   });
+}
+
+// What normalises: the statistics of the batch, of all ranks' batches or the running ones. Channel by channel.
+struct Statistics {
+  std::vector<double> mean, var;
+};
+
+template <class K>
+Statistics statistics_of(BatchNormForward& op) {
+  using P = typename K::Channel;
+  const std::int64_t channels = op.x.dim(-1);
+  Statistics s;
+  if (!op.batch_statistics) {
+    const P* const mean = data_of<P>(std::as_const(op.running_mean));
+    const P* const var = data_of<P>(std::as_const(op.running_var));
+    s.mean.assign(mean, mean + channels);
+    s.var.assign(var, var + channels);
+    return s;
+  }
+  const Moments all = op.exchanged.defined() ? join_ranks<P>(op.exchanged, channels) : moments_of<K>(op.x);
+  s.mean = all.mean;
+  for (const double m2 : all.m2) s.var.push_back(all.count == 0 ? 0 : m2 / all.count);
+  if (op.running_mean.defined()) update_running<P>(all, op.momentum, op.running_mean, op.running_var);
+  return s;
 }
 
 }  // namespace
 
-Tensor CpuBackend::batch_norm_mask(const BatchNormForward&) { return {}; }
+Tensor CpuBackend::batch_norm_mask(const BatchNormForward& op) {
+  Tensor mask;
+  with_kernels(op.x.dtype(), [&]<class K>(K) {
+    const std::int64_t nbytes = Rows(op.x).mask_nbytes<K>();
+    if (nbytes > 0) mask = Tensor::empty({nbytes}, DType::u8);
+  });
+  return mask;
+}
 
 void CpuBackend::batch_norm_statistics(const Tensor& x, Tensor& exchange) {
-  visit_floats("batch_norm", x.dtype(), [&]<class T>(TypeTag<T>) {
-    const std::vector<Moments> moments = moments_of<T>(x);
-    std::vector<double> mean(moments.size()), m2(moments.size());
-    for (std::size_t c = 0; c < moments.size(); ++c) {
-      mean[c] = moments[c].mean;
-      m2[c] = moments[c].m2;
-    }
-    write_exchange<ChannelType<T>>(mean, m2, static_cast<double>(Rows(x).rows), exchange);
+  with_kernels(x.dtype(), [&]<class K>(K) {
+    const Moments moments = moments_of<K>(x);
+    write_exchange<typename K::Channel>(moments.mean, moments.m2, moments.count, exchange);
   });
 }
 
 void CpuBackend::batch_norm_forward(BatchNormForward& op) {
-  visit_floats("batch_norm", op.x.dtype(), [&]<class T>(TypeTag<T>) {
-    using P = ChannelType<T>;
+  with_kernels(op.x.dtype(), [&]<class K>(K) {
+    using T = typename K::Element;
+    using P = typename K::Channel;
     const Rows rows(op.x);
-    const std::int64_t channels = rows.channels;
+    const Statistics statistics = statistics_of<K>(op);
     const P* const scale = data_of<P>(std::as_const(op.scale));
     const P* const shift = data_of<P>(std::as_const(op.shift));
-    std::vector<P> center(static_cast<std::size_t>(channels)), factor(center.size()), offset(center.size());
-    const auto set_channel = [&](std::size_t c, double mean, double var) {
-      const double inv_std = 1 / std::sqrt(var + op.eps), f = static_cast<double>(scale[c]) * inv_std;
-      center[c] = static_cast<P>(mean);
+    std::vector<P> center(statistics.mean.size()), factor(center.size()), offset(center.size());
+    for (std::size_t c = 0; c < center.size(); ++c) {
+      const double inv_std = 1 / std::sqrt(statistics.var[c] + op.eps), f = static_cast<double>(scale[c]) * inv_std;
+      center[c] = static_cast<P>(statistics.mean[c]);
       factor[c] = static_cast<P>(f);
-      const double lost = mean - static_cast<double>(center[c]);
+      // What the rounded center leaves of the mean.
+      const double lost = statistics.mean[c] - static_cast<double>(center[c]);
       offset[c] = static_cast<P>(static_cast<double>(shift[c]) - (std::isfinite(lost) ? lost * f : 0));
-      if (!op.mean.defined()) return;
+      if (!op.mean.defined()) continue;
       data_of<P>(op.mean)[c] = center[c];
       data_of<P>(op.inv_std)[c] = static_cast<P>(inv_std);
-    };
-    if (op.batch_statistics) {
-      const std::vector<Moments> moments =
-          op.exchanged.defined() ? join_ranks<P>(op.exchanged, channels) : moments_of<T>(op.x);
-      for (std::size_t c = 0; c < moments.size(); ++c) {
-        set_channel(c, moments[c].mean, moments[c].count == 0 ? 0 : moments[c].m2 / moments[c].count);
-      }
-      if (op.running_mean.defined()) update_running<P>(moments, op.momentum, op.running_mean, op.running_var);
-    } else {
-      const P* const mean = data_of<P>(std::as_const(op.running_mean));
-      const P* const var = data_of<P>(std::as_const(op.running_var));
-      for (std::size_t c = 0; c < center.size(); ++c) {
-        set_channel(c, static_cast<double>(mean[c]), static_cast<double>(var[c]));
-      }
     }
-    const NormCoefficients<P> coefficients{center.data(), factor.data(), offset.data()};
+    center = repeated<K>(std::move(center));
+    factor = repeated<K>(std::move(factor));
+    offset = repeated<K>(std::move(offset));
     const T* const x = data_of<T>(std::as_const(op.x));
-    const T* const addend = op.addend.defined() ? data_of<T>(std::as_const(op.addend)) : nullptr;
+    const T* const addend = data_or_null<T>(op.addend);
     T* const y = data_of<T>(op.y);
-    rows.for_each_block([&](std::int64_t, std::int64_t first, std::int64_t n) {
-      const std::int64_t at = first * channels;
-      PlainBatchNorm<T>::normalise(x + at, addend == nullptr ? addend : addend + at, n, channels, coefficients, op.relu,
-                                   y + at);
+    std::uint8_t* const mask = op.mask.defined() ? data_of<std::uint8_t>(op.mask) : nullptr;
+    rows.for_each_block([&](std::int64_t b, std::int64_t first, std::int64_t n) {
+      const std::int64_t at = first * rows.channels;
+      K::normalise({x + at, advance(addend, at), center.data(), factor.data(), offset.data(), op.relu, y + at,
+                    advance(mask, b * K::mask_nbytes(rows.block * rows.channels))},
+                   n, rows.channels);
     });
   });
 }
 
 void CpuBackend::batch_norm_backward(BatchNormBackward& op) {
-  visit_floats("batch_norm", op.x.dtype(), [&]<class T>(TypeTag<T>) {
-    using P = ChannelType<T>;
+  with_kernels(op.x.dtype(), [&]<class K>(K) {
+    using P = typename K::Channel;
     SumPair sums;
-    if (op.batch_statistics || op.dscale.defined() || op.dshift.defined()) sums = own_sums<T>(op);
+    if (op.batch_statistics || op.dscale.defined() || op.dshift.defined()) sums = own_sums<K>(op);
     write_channels<P>(sums.dz_xhat, op.dscale, op.dscale_mode);
     write_channels<P>(sums.dz, op.dshift, op.dshift_mode);
-    write_data<T>(op, sums);
+    write_data<K>(op, sums);
   });
 }
 
 void CpuBackend::batch_norm_backward_sums(BatchNormBackward& op, Tensor& exchange) {
-  visit_floats("batch_norm", op.x.dtype(), [&]<class T>(TypeTag<T>) {
-    using P = ChannelType<T>;
-    const SumPair sums = own_sums<T>(op);
+  with_kernels(op.x.dtype(), [&]<class K>(K) {
+    using P = typename K::Channel;
+    const SumPair sums = own_sums<K>(op);
     write_channels<P>(sums.dz_xhat, op.dscale, op.dscale_mode);
     write_channels<P>(sums.dz, op.dshift, op.dshift_mode);
     write_exchange<P>(sums.dz, sums.dz_xhat, sums.count, exchange);
@@ -298,8 +374,8 @@ void CpuBackend::batch_norm_backward_sums(BatchNormBackward& op, Tensor& exchang
 }
 
 void CpuBackend::batch_norm_backward_data(BatchNormBackward& op, const Tensor& exchanged) {
-  visit_floats("batch_norm", op.x.dtype(),
-               [&]<class T>(TypeTag<T>) { write_data<T>(op, sums_of_ranks<ChannelType<T>>(exchanged, op.x.dim(-1))); });
+  with_kernels(op.x.dtype(),
+               [&]<class K>(K) { write_data<K>(op, sums_of_ranks<typename K::Channel>(exchanged, op.x.dim(-1))); });
 }
 
 }  // namespace heddle::cpu

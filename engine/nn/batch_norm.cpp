@@ -1,11 +1,46 @@
 #include "engine/nn/batch_norm.h"
 
+#include <algorithm>
+#include <functional>
+
+#include "engine/autograd/node.h"
 #include "engine/backend/backend.h"
 
 namespace heddle::nn {
 namespace {
 
 void fill(Variable& v, double value) { backend_for(v.device()).fill(v.mutable_data(), value); }
+
+// The module and all below it, parents first, each once.
+void visit(Module& module, const std::string& path, std::vector<Module*>& seen,
+           const std::function<void(Module&, const std::string&)>& fn) {
+  if (std::find(seen.begin(), seen.end(), &module) != seen.end()) return;
+  seen.push_back(&module);
+  fn(module, path);
+  for (const auto& [name, child] : module.named_children()) {
+    visit(*child, path.empty() ? name : path + "." + name, seen, fn);
+  }
+}
+
+// Puts a model in evaluation mode while it lives, and each module back into its own mode.
+class EvaluationScope {
+ public:
+  explicit EvaluationScope(Module& model) {
+    std::vector<Module*> seen;
+    visit(model, "", seen,
+          [&](Module& module, const std::string&) { modes_.emplace_back(&module, module.is_training()); });
+    model.train(false);
+  }
+  // From the whole to the parts, since train() changes those below too.
+  ~EvaluationScope() {
+    for (const auto& [module, training] : modes_) module->train(training);
+  }
+  EvaluationScope(const EvaluationScope&) = delete;
+  EvaluationScope& operator=(const EvaluationScope&) = delete;
+
+ private:
+  std::vector<std::pair<Module*, bool>> modes_;
+};
 
 }  // namespace
 
@@ -39,6 +74,7 @@ template <class Forward>
 Variable BatchNorm2d::run(const Variable& x, const Forward& forward) {
   HEDDLE_CHECK(x.data().rank() >= 2 && x.dim(-1) == channels_, description(), ": x is ", x.shape(), ", expects ",
                channels_, " channels in the last of at least 2 dimensions");
+  values_per_image_ = x.dim(0) == 0 ? 0 : x.numel() / x.dim(0) / channels_;
   try {
     return forward(op_options());
   } catch (const InvalidArgument& e) {
@@ -81,6 +117,40 @@ void BatchNorm2d::reset_own_parameters(Philox&) {
   fill(bias_, 0);
   fill(running_mean_, 0);
   fill(running_var_, 1);
+}
+
+std::vector<std::pair<std::string, BatchNorm2d*>> batch_norms_of(Module& model) {
+  std::vector<std::pair<std::string, BatchNorm2d*>> layers;
+  std::vector<Module*> seen;
+  visit(model, "", seen, [&](Module& module, const std::string& path) {
+    if (auto* const norm = dynamic_cast<BatchNorm2d*>(&module)) layers.emplace_back(path, norm);
+  });
+  return layers;
+}
+
+std::string batch_norm_with_one_value(Module& model, const Shape& image) {
+  const auto layers = batch_norms_of(model);
+  if (layers.empty()) return {};
+  const EvaluationScope evaluation(model);
+  const NoGradGuard no_grad;
+  std::vector<std::int64_t> batch{1};
+  batch.insert(batch.end(), image.dims().begin(), image.dims().end());
+  model.forward(Tensor::zeros(Shape(batch), DType::f32, layers.front().second->weight().device()));
+  for (const auto& [path, norm] : layers) {
+    if (norm->values_per_image() == 1) return join_text("'", path, "' ", norm->description());
+  }
+  return {};
+}
+
+SynchronisedBatchNorms::SynchronisedBatchNorms(Module& model, comm::Communicator& communicator)
+    : layers_(batch_norms_of(model)), communicator_(communicator) {
+  set_on(true);
+}
+
+SynchronisedBatchNorms::~SynchronisedBatchNorms() { set_on(false); }
+
+void SynchronisedBatchNorms::set_on(bool on) {
+  for (const auto& [path, norm] : layers_) norm->synchronise(on ? &communicator_ : nullptr);
 }
 
 }  // namespace heddle::nn

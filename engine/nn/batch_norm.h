@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "../comm/communicator.h"
 #include "../ops/ops.h"
@@ -42,6 +45,9 @@ class BatchNorm2d final : public Module {
   void synchronise(comm::Communicator* communicator);
   bool is_synchronised() const noexcept { return exchange_.ranks > 0; }
 
+  // Values of one channel that one image brings, in the last forward pass; 0 before the first one.
+  std::int64_t values_per_image() const noexcept { return values_per_image_; }
+
   const Variable& weight() const noexcept { return weight_; }
   const Variable& bias() const noexcept { return bias_; }
   const Variable& running_mean() const noexcept { return running_mean_; }
@@ -56,9 +62,34 @@ class BatchNorm2d final : public Module {
   Variable run(const Variable& x, const Forward& forward);
 
   std::int64_t channels_;
+  std::int64_t values_per_image_ = 0;
   BatchNormOptions options_;
   ops::BatchNormExchange exchange_;
   Variable weight_, bias_, running_mean_, running_var_;
+};
+
+// All batch norm layers of a model with their paths ("stage1.0.norm1"; "" for the model itself), in forward order.
+std::vector<std::pair<std::string, BatchNorm2d*>> batch_norms_of(Module& model);
+
+// The first batch norm that one image of shape (H,W,C) leaves with a single value per channel, so that it cannot train
+// on a batch of one: its path and description; empty if there is none. Runs the model in evaluation mode on one image
+// of zeros, on the device of its parameters; modes, statistics and random streams stay. Throws: what the model throws.
+std::string batch_norm_with_one_value(Module& model, const Shape& image);
+
+// Synchronises all batch norm layers of a model while it lives; the communicator must live as long.
+class SynchronisedBatchNorms {
+ public:
+  SynchronisedBatchNorms(Module& model, comm::Communicator& communicator);
+  ~SynchronisedBatchNorms();
+  SynchronisedBatchNorms(const SynchronisedBatchNorms&) = delete;
+  SynchronisedBatchNorms& operator=(const SynchronisedBatchNorms&) = delete;
+
+  // false: forward passes from now on are of this rank alone, until true.
+  void set_on(bool on);
+
+ private:
+  std::vector<std::pair<std::string, BatchNorm2d*>> layers_;
+  comm::Communicator& communicator_;
 };
 
 }  // namespace heddle::nn

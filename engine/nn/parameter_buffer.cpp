@@ -90,9 +90,14 @@ void ParameterBuffer::finish_gradients(std::size_t first, std::size_t last) {
       // Nothing writes the gradient of a frozen parameter, but it may hold one from before it was frozen.
       if (!segment.zeroed) segment.gradient.fill_zero();
       segment.zeroed = true;
+    } else if (segment.variable.grad_is_fresh()) {
+      // What no step contributes to (a bias in front of a batch norm) is zeroed once, as long as nobody writes there.
+      const bool is_zero = segment.zeroed && segment.gradient.version() == segment.zeroed_version;
+      is_zero ? segment.variable.keep_grad() : static_cast<void>(segment.variable.grad());
+      segment.zeroed = true;
+      segment.zeroed_version = segment.gradient.version();
     } else {
       segment.zeroed = false;
-      if (segment.variable.grad_is_fresh()) segment.variable.grad();
     }
   }
   if (last == segments_.size()) tail_.read();

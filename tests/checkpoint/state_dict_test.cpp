@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "engine/nn/activation.h"
+#include "engine/nn/batch_norm.h"
 #include "engine/nn/conv2d.h"
 #include "engine/nn/flatten.h"
 #include "engine/nn/linear.h"
@@ -104,6 +105,38 @@ TEST_CASE("a state dictionary is a copy in PyTorch's names and layouts, and load
   CHECK(weights_of(*other) != weights);
   load_state_dict(*other, state);
   CHECK(weights_of(*other) == weights);
+}
+
+TEST_CASE(
+    "batch norm travels in PyTorch's names, with its running statistics, and its count of batches is passed over") {
+  const TempFolder folder;
+  nn::Sequential model(
+      {std::make_shared<nn::Conv2d>(2, 3, nn::Conv2dOptions{.kernel_size = 1}), std::make_shared<nn::BatchNorm2d>(3)},
+      2);
+  Philox random(1);
+  model.reset_parameters(random);
+  model.forward(Tensor::full({2, 2, 2, 2}, 0.5));
+  std::vector<std::string> names;
+  for (const auto& [name, value] : state_dict(model)) names.push_back(name);
+  CHECK(names ==
+        std::vector<std::string>{"0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var"});
+  const auto statistics = [](const nn::Module& m) { return m.named_buffers()[0].variable.data().to_vector<float>(); };
+  const std::vector<float> mean = statistics(model);
+  save_weights(folder / "w.safetensors", model);
+  model.reset_parameters(random);
+  CHECK(statistics(model) != mean);
+  load_weights(folder / "w.safetensors", model);
+  CHECK(statistics(model) == mean);
+
+  // As PyTorch writes it.
+  StateDict state = state_dict(model);
+  state.emplace_back("1.num_batches_tracked", Tensor::full({}, 7.0, DType::i64));
+  model.reset_parameters(random);
+  load_state_dict(model, state);
+  CHECK(statistics(model) == mean);
+  state.emplace_back("0.num_batches_tracked", Tensor::full({}, 7.0, DType::i64));
+  CHECK_THROWS_WITH(load_state_dict(model, state),
+                    Catch::Contains("not in the model") && Catch::Contains("0.num_batches_tracked"));
 }
 
 TEST_CASE("weights survive a file, also as f64 and bf16") {

@@ -261,16 +261,20 @@ TEST_CASE("a training in micro-shards passes the parity gate, with dropout") {
   }
 }
 
-TEST_CASE("a model with running statistics is refused, and so is a replica of another kind") {
+TEST_CASE("a buffer that is not f32 is refused, and so is a replica of another kind") {
   const auto make = [](nn::Module& model, const comm::ModelFactory& make_replica) {
     nn::ParameterBuffer buffer(model);
     const std::int64_t counter = 0;
     comm::MicroShards(model, buffer, &counter, make_replica);
   };
+  struct WithCount : SmallModel {
+    WithCount() : SmallModel(kSizes, 0) { register_buffer("count", Tensor::zeros({1}, DType::i64)); }
+  } with_count;
+  CHECK_THROWS_AS(make(with_count, [] { return std::make_shared<WithCount>(); }), NotSupported);
+  CHECK_THROWS_WITH(make(with_count, [] { return std::make_shared<WithCount>(); }), Catch::Contains("'count' is i64"));
   SmallModelWithBuffer with_buffer(kSizes, 0);
-  CHECK_THROWS_AS(make(with_buffer, [] { return std::make_shared<SmallModelWithBuffer>(kSizes, 0); }), NotSupported);
-  CHECK_THROWS_WITH(make(with_buffer, [] { return std::make_shared<SmallModelWithBuffer>(kSizes, 0); }),
-                    Catch::Contains("the buffer 'average'"));
+  CHECK_THROWS_WITH(make(with_buffer, [] { return std::make_shared<SmallModel>(kSizes, 0); }),
+                    Catch::Contains("0 values in buffers, the model 4"));
   SmallModel model(kSizes, 0.5);
   CHECK_THROWS_WITH(make(model, [] { return std::make_shared<nn::Linear>(3, 4); }),
                     Catch::Contains("has 0 parts, the model's has 3"));

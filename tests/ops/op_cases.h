@@ -26,8 +26,9 @@ struct OpCase {
 
 const std::vector<OpCase>& op_cases();
 
-// The two parts of op_cases().
+// The parts of op_cases().
 std::vector<OpCase> elementwise_cases();
 std::vector<OpCase> layer_cases();
+std::vector<OpCase> batch_norm_cases();
 
 }  // namespace heddle::testing

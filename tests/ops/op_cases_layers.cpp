@@ -286,6 +286,7 @@ const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> rows = [] {
     std::vector<OpCase> all = elementwise_cases();
     for (OpCase& row : layer_cases()) all.push_back(std::move(row));
+    for (OpCase& row : batch_norm_cases()) all.push_back(std::move(row));
     return all;
   }();
   return rows;

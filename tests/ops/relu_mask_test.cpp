@@ -66,6 +66,12 @@ TEST_CASE("a consumer applies the mask when it is the only one and knows masks")
   CHECK(applies_mask(images, linear, in));
   CHECK(applies_mask(images, pool));
   CHECK(applies_mask({6, 2}, linear, in));
+  const Graph norm = [](const Variable& h, const Variables&) {
+    const Tensor scale = Tensor::full({2}, 1.5, DType::f64), shift = Tensor::full({2}, 0.5, DType::f64);
+    // Weighted, since the gradient of its plain sum is 0.
+    return ops::batch_norm(h, scale, shift, {}) * ops::exp(h.data());
+  };
+  CHECK(applies_mask(images, norm));
 
   CHECK_FALSE(applies_mask(images, [](const Variable& h, const Variables&) { return h * 2.0; }));
   CHECK_FALSE(
@@ -97,6 +103,11 @@ TEST_CASE("the gradient before a ReLU is right whoever applies the mask") {
       {"linear on pixels", [](const Variable& h, const Variables& in) { return ops::linear(h, in[1]); }},
       {"fused linear, twice",
        [](const Variable& h, const Variables& in) { return ops::linear(ops::linear_relu(h, in[1]), in[2]); }},
+      {"batch norm",
+       [](const Variable& h, const Variables&) {
+         const Tensor scale = Tensor::full({2}, 1.5, DType::f64), shift = Tensor::full({2}, 0.5, DType::f64);
+         return ops::batch_norm_relu(h, scale, shift, {});
+       }},
       {"average", [](const Variable& h, const Variables&) { return ops::avg_pool2d(h); }},
       {"overlapping average",
        [](const Variable& h, const Variables&) {

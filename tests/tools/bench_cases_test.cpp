@@ -120,6 +120,11 @@ TEST_CASE("flags of the rows lead to right calls, too") {
         std::pair{"conv2d_pool_backward_data", "n=16 h=8 w=7 c=3 o=5 k=2"},
         std::pair{"conv2d_pool_backward_weight", "n=16 h=8 w=7 c=3 o=5 k=3 average=1 alone=0"},
         std::pair{"conv2d_pool_backward_weight", "n=16 h=8 w=7 c=3 o=5 k=2 alone=0"},
+        std::pair{"batch_norm_forward", "n=3 h=5 w=2 c=7 add=1"},
+        std::pair{"batch_norm_forward", "n=3 h=5 w=2 c=7 relu=0"},
+        std::pair{"batch_norm_backward", "n=3 h=5 w=2 c=7 add=1"},
+        std::pair{"batch_norm_backward", "n=3 h=5 w=2 c=16 relu=0"},
+        std::pair{"batch_norm_inference", "n=3 h=5 w=2 c=7 add=1"},
         std::pair{"max_pool2d_forward", "n=2 h=7 w=7 c=3 k=3 padding=1 relu=0"},
         std::pair{"max_pool2d_backward", "n=2 h=7 w=7 c=3 k=3 padding=1 relu=0"},
         std::pair{"max_pool2d_forward", "n=1 h=20 w=20 c=2 k=16 stride=1"},
@@ -218,6 +223,8 @@ TEST_CASE("a model's step has its ops with their sizes") {
   CHECK(find(resnet, "conv2d_forward", "h=7 w=7 c=64 o=64").count == 4);
   CHECK(find(resnet, "conv2d_forward", "h=7 w=7 c=64 o=128 k=1 stride=2").count == 1);
   CHECK(find(resnet, "conv2d_forward", "h=1 w=1 c=512 o=512").count == 3);
+  CHECK(find(resnet, "batch_norm_forward", "h=14 w=14").sizes == "n=8 h=14 w=14 c=64 relu=1 add=0");
+  CHECK(find(resnet, "batch_norm_backward", "c=512 relu=1 add=1").count == 2);
   CHECK(find(resnet, "max_pool2d_forward").sizes == "n=8 h=14 w=14 c=64 k=3 stride=2 padding=1 relu=0");
 
   int convolutions = 0;

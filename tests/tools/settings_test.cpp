@@ -79,7 +79,7 @@ TEST_CASE("settings that exclude each other are refused together") {
     return message_of<UsageError>([&] { check_combinations(settings); });
   };
   CHECK(error([](Settings&) {}).empty());
-  CHECK(error([](Settings& s) { s.sync_bn = true; }).find("--sync-bn") != std::string::npos);
+  CHECK(error([](Settings& s) { s.sync_bn = true; }).empty());
   const auto reproducible = [&](auto change) {
     return error([&](Settings& s) {
       s.reproducible = true;

@@ -51,6 +51,15 @@ class Step {
     return {(x.h - k + 1) / 2, (x.w - k + 1) / 2, o};
   }
 
+  // Batch norm with ReLU; add: at the end of a residual block.
+  Images batch_norm(const Images& x, bool add) {
+    const std::string sizes = fmt::format("n={} h={} w={} c={} relu=1 add={}", n_, x.h, x.w, x.c, add ? 1 : 0);
+    forward_.push_back({"batch_norm_forward", sizes});
+    backward_.push_back({"batch_norm_backward", sizes});
+    parameters_ += 2 * padded(x.c);
+    return x;
+  }
+
   Images max_pool(const Images& x, std::int64_t k, std::int64_t stride, std::int64_t padding) {
     const std::string sizes =
         fmt::format("n={} h={} w={} c={} k={} stride={} padding={} relu=0", n_, x.h, x.w, x.c, k, stride, padding);
@@ -94,9 +103,6 @@ class Step {
     return ops;
   }
 
-  // Scale and shift of a batch norm, which is otherwise left out.
-  void batch_norm_parameters(std::int64_t channels) { parameters_ += 2 * padded(channels); }
-
  private:
   // Segments of the flat buffer begin at multiples of 16 bytes.
   static std::int64_t padded(std::int64_t n) { return (n + 3) / 4 * 4; }
@@ -120,30 +126,28 @@ void lenet_d2l(Step& step) {
 }
 
 void resnet18_body(Step& step, Images x) {
-  const auto conv = [&](const Images& in, std::int64_t o, std::int64_t stride) {
-    step.batch_norm_parameters(o);
-    return step.conv(in, o, {.k = 3, .stride = stride, .padding = 1, .bias_gradient = false});
+  const auto conv = [&](const Images& in, std::int64_t o, std::int64_t stride, bool add) {
+    return step.batch_norm(step.conv(in, o, {.k = 3, .stride = stride, .padding = 1, .bias_gradient = false}), add);
   };
   for (const std::int64_t channels : {64, 128, 256, 512}) {
     const std::int64_t stride = channels == 64 ? 1 : 2;
-    const Images y = conv(conv(x, channels, stride), channels, 1);
+    const Images y = conv(conv(x, channels, stride, false), channels, 1, true);
     // The shortcut has no batch norm, so its bias has a gradient.
     if (stride != 1) step.conv(x, channels, {.k = 1, .stride = stride});
-    x = conv(conv(y, channels, 1), channels, 1);
+    x = conv(conv(y, channels, 1, false), channels, 1, true);
   }
   x = step.global_avg_pool(x);
   step.linear(x.c, 10, false, false);
 }
 
 void resnet18(Step& step) {
-  step.batch_norm_parameters(64);
   const Images x = step.conv({}, 64, {.k = 7, .stride = 2, .padding = 3, .bias_gradient = false});
-  resnet18_body(step, step.max_pool(x, 3, 2, 1));
+  resnet18_body(step, step.max_pool(step.batch_norm(x, false), 3, 2, 1));
 }
 
 void resnet18_cifar(Step& step) {
-  step.batch_norm_parameters(64);
-  resnet18_body(step, step.conv({}, 64, {.k = 3, .padding = 1, .bias_gradient = false}));
+  const Images x = step.conv({}, 64, {.k = 3, .padding = 1, .bias_gradient = false});
+  resnet18_body(step, step.batch_norm(x, false));
 }
 
 struct Preset {

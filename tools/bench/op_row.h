@@ -78,6 +78,7 @@ void add_elementwise_rows(std::vector<OpRow>& rows);
 void add_movement_rows(std::vector<OpRow>& rows);
 void add_product_rows(std::vector<OpRow>& rows);
 void add_pooling_rows(std::vector<OpRow>& rows);
+void add_batch_norm_rows(std::vector<OpRow>& rows);
 void add_fused_rows(std::vector<OpRow>& rows);
 void add_training_rows(std::vector<OpRow>& rows);
 

@@ -17,6 +17,7 @@ const std::vector<OpRow>& op_rows() {
     std::vector<OpRow> all;
     add_product_rows(all);
     add_pooling_rows(all);
+    add_batch_norm_rows(all);
     add_fused_rows(all);
     add_training_rows(all);
     add_elementwise_rows(all);

@@ -30,6 +30,13 @@ void linear_backward_weight(const LinearShape& s, const LinearBackwardWeight& ar
 std::size_t column_sums_scratch_floats(std::int64_t columns);
 void column_sums(const float* x, std::int64_t rows, std::int64_t columns, bool accumulate, float* sums, float* scratch);
 
+std::int64_t batch_norm_period(std::int64_t channels);
+std::size_t batch_norm_scratch_floats(std::int64_t channels);
+void batch_norm_statistics(const BatchNormBlock& block, const float* x, double* mean, double* m2, float* scratch);
+void batch_norm_normalise(const BatchNormBlock& block, const BatchNormNormalise& args);
+void batch_norm_sums(const BatchNormBlock& block, const BatchNormSums& args);
+void batch_norm_data(const BatchNormBlock& block, const BatchNormData& args);
+
 std::size_t cross_entropy_scratch_floats(std::int64_t classes);
 CrossEntropySums cross_entropy(const CrossEntropy& args, Range rows);
 

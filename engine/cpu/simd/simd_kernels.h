@@ -158,6 +158,49 @@ struct LinearBackwardWeight {
   float* scratch = nullptr;
 };
 
+// A block of rows of batch norm's x (rows,channels). Channel vectors that the kernels read are repeated to
+// batch_norm_period floats: element i of a block has value [i % period]. Masks of a ReLU have one bit an element, set
+// where it was open, in a form that the functions of one table share: batch_norm_mask_nbytes for a block.
+struct BatchNormBlock {
+  std::int64_t channels = 0;
+  std::int64_t rows = 0;
+};
+// Rounded up to full vectors of every table.
+constexpr std::int64_t batch_norm_mask_nbytes(std::int64_t numel) { return (numel + 15) / 16 * 2; }
+
+// y = (x - center) * factor + offset (+ addend), then max(y, 0) if relu.
+struct BatchNormNormalise {
+  const float* x = nullptr;
+  const float* addend = nullptr;                                        // or null
+  const float *center = nullptr, *factor = nullptr, *offset = nullptr;  // period
+  bool relu = false;
+  float* y = nullptr;
+  std::uint8_t* mask = nullptr;  // or null; written
+};
+
+// Sums over the block of dz and of dz * (x - mean), where dz is dy, or 0 where the mask is not set.
+struct BatchNormSums {
+  const float* x = nullptr;
+  const float* dy = nullptr;
+  const std::uint8_t* mask = nullptr;             // or null
+  const float* mean = nullptr;                    // period
+  double *sum_dz = nullptr, *sum_dz_x = nullptr;  // channels
+  float* scratch = nullptr;                       // batch_norm_scratch_floats
+};
+
+// daddend = dz;  dx = (dz - dz_mean - (x - mean) * slope) * factor, and 0 where x_relu_mask is not above 0. Stored, or
+// added to what is there.
+struct BatchNormData {
+  const float* x = nullptr;
+  const float* dy = nullptr;
+  const std::uint8_t* mask = nullptr;                                                    // or null
+  const float *mean = nullptr, *dz_mean = nullptr, *slope = nullptr, *factor = nullptr;  // period
+  const float* x_relu_mask = nullptr;                                                    // or null
+  float* dx = nullptr;                                                                   // or null
+  float* daddend = nullptr;                                                              // or null
+  bool add_dx = false, add_daddend = false;
+};
+
 // Softmax and cross-entropy of `rows` rows of `classes` logits. Per row, with p = softmax(logits), t = target,
 // e = label_smoothing and class weights c (1 where null):
 //   loss = (1 - e) * c[t] * -log p[t]  +  e / classes * sum over j of c[j] * -log p[j]
@@ -248,6 +291,15 @@ struct SimdKernels {
   std::size_t (*column_sums_floats)(std::int64_t columns) = nullptr;
   void (*column_sums)(const float* x, std::int64_t rows, std::int64_t columns, bool accumulate, float* sums,
                       float* scratch) = nullptr;
+
+  std::int64_t (*batch_norm_period)(std::int64_t channels) = nullptr;  // a multiple of channels
+  std::size_t (*batch_norm_scratch_floats)(std::int64_t channels) = nullptr;
+  // Mean and sum of squared differences from it, of each channel; rows >= 1.
+  void (*batch_norm_statistics)(const BatchNormBlock&, const float* x, double* mean, double* m2,
+                                float* scratch) = nullptr;
+  void (*batch_norm_normalise)(const BatchNormBlock&, const BatchNormNormalise&) = nullptr;
+  void (*batch_norm_sums)(const BatchNormBlock&, const BatchNormSums&) = nullptr;
+  void (*batch_norm_data)(const BatchNormBlock&, const BatchNormData&) = nullptr;
 
   std::size_t (*cross_entropy_scratch_floats)(std::int64_t classes) = nullptr;
   CrossEntropySums (*cross_entropy)(const CrossEntropy&, Range rows) = nullptr;
