@@ -44,7 +44,7 @@ TEST_CASE("a folder of PNG files is trained on, evaluated with the names of its 
     return heddle(begin);
   };
   const ProcessResult trained =
-      with({"train"}, {"--out", run, "--epochs", "12", "--batch-size", "10", "--lr", "0.05", "--momentum", "0.9"});
+      with({"train"}, {"--out", run, "--epochs", "25", "--batch-size", "10", "--lr", "0.05", "--momentum", "0.9"});
   INFO(trained.err);
   REQUIRE(trained.exit_code == 0);
   CHECK(contains(trained.out, "data     " + data + "/train: 90 images, 28x28x1 in 3 classes, crc32 "));
