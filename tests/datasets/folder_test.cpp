@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "datasets/alpha.h"
+#include "engine/core/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/contains.h"
 #include "tests/support/png_bytes.h"
