@@ -25,13 +25,14 @@ Settings seed_recipe() {
 
 Settings best_lenet_recipe() {
   Settings s;
-  s.epochs = 20;
+  s.epochs = 30;
   s.batch_size = 128;
   s.optimizer = "sgd";
   s.lr = 0.05;
   s.momentum = 0.9;
   s.nesterov = true;
   s.weight_decay = 1e-3;
+  s.ema = 0.999;
   s.schedule = "cosine";
   s.augment = "flip";
   s.normalize = "data";

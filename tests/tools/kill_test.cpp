@@ -52,12 +52,13 @@ TEST_CASE("fifty kills of a run that saves after every step lose no more than th
     REQUIRE(process.wait().signal == SIGKILL);
 
     INFO("round " << round);
-    // Two numbered ones, the best, and at most one of each that was at work.
+    // Two numbered ones, the best, what was at work, and older ones whose removal was cut short, which the next save
+    // makes up for.
     std::size_t wholes = 0, others = 0;
     for (const auto& entry : std::filesystem::directory_iterator(checkpoints)) {
       (entry.path().extension() == ".safetensors" ? wholes : others) += 1;
     }
-    CHECK(wholes <= 4);
+    CHECK(wholes <= 6);
     CHECK(others <= 1);
     interrupted_saves += others > 0 ? 1 : 0;
     if (wholes == 0) {
@@ -83,7 +84,9 @@ TEST_CASE("fifty kills of a run that saves after every step lose no more than th
   REQUIRE(heddle(training(folder / "whole", {"--epochs", std::to_string(epochs), "--batch-size", "8"})).exit_code == 0);
   CHECK(weights_of(run) == weights_of(folder / "whole"));
   CHECK((metrics_of(run) == metrics_of(folder / "whole")));
-  for (const auto& [name, content] : files_of(checkpoints)) {
+  const auto left = files_of(checkpoints);
+  CHECK(left.size() == 3);
+  for (const auto& [name, content] : left) {
     INFO(name);
     CHECK(name.ends_with(".safetensors"));
   }
