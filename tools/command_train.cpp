@@ -5,23 +5,29 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "engine/device/device_runtime.h"
 #include "nccl_comm/rank_threads.h"
 #include "tools/command.h"
 #include "tools/data_source.h"
+#include "tools/rank_group.h"
 #include "tools/rank_process.h"
+#include "tools/trainer.h"
 #include "tools/training_job.h"
 
 namespace heddle::tools {
 namespace {
 
-// Frees the host copy of the images once the device has its own.
-data::ResidentDataset make_resident(datasets::ImageDataset& part, Device device) {
-  data::ResidentDataset resident(part.images, part.labels, part.height, part.width, part.channels, part.num_classes,
-                                 device);
-  // Ranks read it on streams of their own.
-  runtime_for(device).synchronize(current_stream(device));
+// On each device. Frees the host copy of the images once the devices have their own.
+std::vector<data::ResidentDataset> make_resident(datasets::ImageDataset& part, const std::vector<Device>& devices) {
+  std::vector<data::ResidentDataset> resident;
+  for (const Device device : devices) {
+    resident.emplace_back(part.images, part.labels, part.height, part.width, part.channels, part.num_classes, device);
+    // Ranks read it on streams of their own.
+    runtime_for(device).synchronize(current_stream(device));
+  }
   part.images = {};
   part.labels = {};
   return resident;
@@ -43,22 +49,27 @@ int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communic
   const Json data_description = data_to_json(data);
   if (processes != nullptr) compare_with_others(*processes, options, data_description);
   const ModelDescription description = describe_model(options.settings, data.train);
-  const data::ResidentDataset train_set = make_resident(data.train, runtime.device);
-  const data::ResidentDataset test_set = make_resident(data.test, runtime.device);
+  const std::vector<data::ResidentDataset> train_sets = make_resident(data.train, runtime.devices);
+  const std::vector<data::ResidentDataset> test_sets = make_resident(data.test, runtime.devices);
   const auto ranks = static_cast<int>(options.settings.ranks);
+  std::vector<std::unique_ptr<comm::Communicator>> threads;
   std::optional<StopAgreement> stop;
   if (processes != nullptr) {
     stop.emplace(interrupt, *processes);
   } else {
-    stop.emplace(interrupt, ranks);
+    if (ranks > 1) {
+      threads = make_rank_group(devices_of_ranks(runtime.devices, ranks), communicator_options(options.settings));
+    }
+    stop.emplace(interrupt, ranks, ranks > 1 && threads.front()->can_be_recorded() ? kMaxQueued : 0);
   }
   const TrainingJob job{.options = options,
                         .resumes = options.resumed.has_value(),
                         .runtime = runtime,
+                        .device = runtime.device,
                         .description = description,
                         .data = data_description,
-                        .train = train_set,
-                        .test = test_set,
+                        .train = train_sets.front(),
+                        .test = test_sets.front(),
                         .interrupt = interrupt,
                         .stop = *stop,
                         .out = context.out,
@@ -66,8 +77,10 @@ int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communic
   if (processes != nullptr) return run_training_job(job, processes);
   if (ranks == 1) return run_training_job(job, nullptr);
   std::atomic<int> code{exit_code::kDone};
-  comm::run_rank_threads(ranks, communicator_options(options.settings), [&](comm::Communicator& communicator) {
-    const int rank_code = run_training_job(job, &communicator);
+  comm::run_rank_threads(std::move(threads), [&](comm::Communicator& communicator) {
+    const std::size_t place = static_cast<std::size_t>(communicator.rank()) % runtime.devices.size();
+    const int rank_code = run_training_job(
+        job.on(runtime.devices[place], train_sets[place], test_sets[place]), &communicator);
     if (communicator.rank() == 0) code = rank_code;
   });
   return code;

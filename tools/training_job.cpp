@@ -79,15 +79,19 @@ std::string share_text(const Settings& settings, int ranks) {
   return least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most);
 }
 
-void print_start(const TrainOptions& options, const Runtime& runtime, const nn::Module& model, Console& out,
-                 const comm::Communicator* communicator) {
-  out.line(fmt::format("device   {}: {}; {}", runtime.device.to_string(), runtime.device_name, runtime.backend_name));
+void print_start(const TrainingJob& job, const nn::Module& model, const comm::Communicator* communicator) {
+  const TrainOptions& options = job.options;
+  const Runtime& runtime = job.runtime;
+  Console& out = job.out;
+  std::string names;
+  for (const Device device : runtime.devices) names += (names.empty() ? "" : ", ") + device.to_string();
+  out.line(fmt::format("device   {}: {}; {}", names, runtime.device_name, runtime.backend_name));
   out.line(fmt::format("threads  {} ({})", runtime.threads, runtime.threads_source));
   if (communicator != nullptr) {
-    const bool together = std::string_view(communicator->name()) == "in-process";
-    out.line(fmt::format("ranks    {} in {}, {} images of a batch of {} each", communicator->world_size(),
-                         together ? "this process" : "a process each",
-                         share_text(options.settings, communicator->world_size()), options.settings.batch_size));
+    out.line(fmt::format("ranks    {} in {}, {} images of a batch of {} each, exchanged by {}", communicator->world_size(),
+                         job.stop.are_processes() ? "a process each" : "this process",
+                         share_text(options.settings, communicator->world_size()), options.settings.batch_size,
+                         communicator->name()));
   }
   if (options.settings.reproducible) {
     out.line(
@@ -175,7 +179,7 @@ void load_checkpoint(const TrainingJob& job, Trainer& trainer, const std::option
           "heddle: warning: the run has no checkpoint, so it starts anew, and what metrics.jsonl has of it goes");
     }
   }
-  if (communicator != nullptr) path = comm::broadcast_text(*communicator, path, 0, job.runtime.device, "checkpoint");
+  if (communicator != nullptr) path = comm::broadcast_text(*communicator, path, 0, job.device, "checkpoint");
   if (!path.empty()) CheckpointStore::load(trainer, path, job.options.settings);
 }
 
@@ -210,17 +214,17 @@ void announce(const TrainingJob& job, const Trainer& trainer, Reporter& reporter
 
 int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
   const Settings& settings = job.options.settings;
-  const RankStream stream(job.runtime.device, communicator);
+  const RankStream stream(job.device, communicator);
   const bool reports = communicator == nullptr || communicator->rank() == 0;
   const std::shared_ptr<nn::Module> model = make_model(job.description);
   Philox random(static_cast<std::uint64_t>(settings.seed));
   model->reset_parameters(random);
-  model->to(job.runtime.device);
+  model->to(job.device);
   Trainer trainer(settings, *model, job.train, job.description.loader_options(), communicator,
                   [&job] { return make_model(job.description); });
   Evaluator evaluator(*model, job.test, job.description.loader_options(), settings.graph, communicator,
                       trainer.micro_shards());
-  if (reports) print_start(job.options, job.runtime, *model, job.out, communicator);
+  if (reports) print_start(job, *model, communicator);
   if (communicator == nullptr && job.interrupt.requested()) {
     job.err.line(fmt::format("heddle: interrupted by {} before the first step; nothing was written",
                              job.interrupt.signal_name()));

@@ -15,11 +15,12 @@
 
 namespace heddle::tools {
 
-// What the ranks of this process share. Borrowed parts; all outlive the job.
+// What the ranks of this process share, and the device of one with its data. Borrowed parts; all outlive the job.
 struct TrainingJob {
   TrainOptions& options;  // rank 0 takes the resumed run out of it
   bool resumes;           // there was one
   const Runtime& runtime;
+  Device device;
   const ModelDescription& description;
   const Json& data;  // for run.json: files and checksums
   const data::ResidentDataset& train;
@@ -28,6 +29,22 @@ struct TrainingJob {
   StopAgreement& stop;
   Console& out;
   Console& err;
+
+  // The same for a rank on another device, whose data these are.
+  TrainingJob on(Device other, const data::ResidentDataset& its_train, const data::ResidentDataset& its_test) const {
+    return {.options = options,
+            .resumes = resumes,
+            .runtime = runtime,
+            .device = other,
+            .description = description,
+            .data = data,
+            .train = its_train,
+            .test = its_test,
+            .interrupt = interrupt,
+            .stop = stop,
+            .out = out,
+            .err = err};
+  }
 };
 
 // Trains. communicator: null for a training with one rank; else all ranks call this, and rank 0 reports. Returns the
