@@ -121,9 +121,7 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   }
 
   // Returns when all ranks are connected.
-  void connect() {
-    settle(join_text("NCCL: connecting rank ", rank(), " of ", world_size(), " on ", device_));
-  }
+  void connect() { settle(join_text("NCCL: connecting rank ", rank(), " of ", world_size(), " on ", device_)); }
 
   const char* name() const noexcept override { return "nccl"; }
   int rank() const noexcept override { return hosts_->rank(); }
@@ -206,8 +204,8 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   }
 
   // Compares with the other ranks, queues the call on the current stream, and unless it is recorded waits for it: then
-  // no work of NCCL is under way while a library loads its kernels or asks for memory, for which a GPU may have to stand
-  // still on one rank and so, through NCCL, on all.
+  // no work of NCCL is under way while a library loads its kernels or asks for memory, for which a GPU may have to
+  // stand still on one rank and so, through NCCL, on all.
   template <class Start>
   void run(Request request, const Tensor& x, std::string_view what, const char* call, const Start& start) {
     HEDDLE_CHECK(x.device() == device_, "NCCL: rank ", rank(), " has tensors on ", device_, ", this one is on ",

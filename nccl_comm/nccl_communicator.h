@@ -34,7 +34,8 @@ CommunicatorOptions roll_call_options(const CommunicatorOptions& options);
 //   Before NCCL is called the hosts compare the call, number of elements, dtype and root, so that ranks that differ or
 //   are late are found as in any other group, for the time of one message. In steady training all calls are in recorded
 //   steps, where the hosts have compared them when they were recorded, and it costs nothing.
-// - While it lives it watches over its GPU: the host's waits for the GPU throw CommError when NCCL reports an error, the
+// - While it lives it watches over its GPU: the host's waits for the GPU throw CommError when NCCL reports an error,
+// the
 //   group has ended, or the GPU is not done within the timeout. NCCL's work on the GPU is ended then.
 // - Sums are added in NCCL's own order: the same bits on every rank, and bf16 may be rounded after each addition. A
 //   maximum of floats is found from the gathered tensors, for NCCL's loses NaN.

@@ -51,9 +51,8 @@ std::vector<std::unique_ptr<Communicator>> make_nccl_group(const std::vector<Dev
                                                            const CommunicatorOptions& options) {
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     const auto first = std::find(devices.begin(), devices.end(), devices[rank]);
-    HEDDLE_CHECK(first == devices.begin() + static_cast<std::ptrdiff_t>(rank),
-                 "NCCL wants a GPU for each rank: ranks ", first - devices.begin(), " and ", rank, " are both on ",
-                 devices[rank]);
+    HEDDLE_CHECK(first == devices.begin() + static_cast<std::ptrdiff_t>(rank), "NCCL wants a GPU for each rank: ranks ",
+                 first - devices.begin(), " and ", rank, " are both on ", devices[rank]);
   }
   const auto world_size = static_cast<int>(devices.size());
   auto hosts = make_inproc_group(world_size, options);

@@ -1,5 +1,5 @@
-// One communicator of NCCL: made without blocking, asked for its state, and ended in order or by force. Used by the NCCL
-// communicator alone; knows nothing of tensors, other ranks' hosts or deadlines.
+// One communicator of NCCL: made without blocking, asked for its state, and ended in order or by force. Used by the
+// NCCL communicator alone; knows nothing of tensors, other ranks' hosts or deadlines.
 #pragma once
 
 #include <nccl.h>

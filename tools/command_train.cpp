@@ -79,8 +79,8 @@ int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communic
   std::atomic<int> code{exit_code::kDone};
   comm::run_rank_threads(std::move(threads), [&](comm::Communicator& communicator) {
     const std::size_t place = static_cast<std::size_t>(communicator.rank()) % runtime.devices.size();
-    const int rank_code = run_training_job(
-        job.on(runtime.devices[place], train_sets[place], test_sets[place]), &communicator);
+    const int rank_code =
+        run_training_job(job.on(runtime.devices[place], train_sets[place], test_sets[place]), &communicator);
     if (communicator.rank() == 0) code = rank_code;
   });
   return code;

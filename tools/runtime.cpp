@@ -79,9 +79,9 @@ std::vector<Device> choose_devices(const Settings& settings, std::vector<std::st
 std::vector<Device> choose_cuda_devices(const std::string& name, int ranks) {
   std::vector<int> indices = name == "cuda" ? std::vector<int>{} : cuda_indices(name);
   if (indices.size() > static_cast<std::size_t>(ranks)) {
-    throw UsageError(fmt::format("--device {} names {} GPUs, and there {}: each rank of heddle train has one; give --ranks {}",
-                                 name, indices.size(), ranks == 1 ? "is 1 rank" : fmt::format("are {} ranks", ranks),
-                                 indices.size()));
+    throw UsageError(
+        fmt::format("--device {} names {} GPUs, and there {}: each rank of heddle train has one; give --ranks {}", name,
+                    indices.size(), ranks == 1 ? "is 1 rank" : fmt::format("are {} ranks", ranks), indices.size()));
   }
   std::string reason;
   if (!load_cuda_plugin(&reason)) throw UsageError("--device " + name + ": " + reason + "; --device cpu works");

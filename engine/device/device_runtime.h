@@ -98,7 +98,8 @@ class Stopwatch {
   virtual double stop(Stream stream) = 0;
 };
 
-// Is asked while a host waits for a device whose work may never end by itself: that of a communicator whose peer is gone.
+// Is asked while a host waits for a device whose work may never end by itself: that of a communicator whose peer is
+// gone.
 class WaitWatch {
  public:
   virtual ~WaitWatch() = default;
