@@ -216,6 +216,20 @@ TEST_CASE(
   CHECK(order.back() == 'R');
 }
 
+TEST_CASE("what two streams do in a step of NCCL is ordered, called and recorded") {
+  constexpr int kRanks = 2;
+  const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 32, .n_test = 2});
+  for (const bool graph : {false, true}) {
+    tools::Settings settings = settings_for("lenet", 8);
+    settings.graph = graph;
+    const std::vector<float> one = weights_alone(settings, data, 4);
+    CAPTURE(graph);
+    for (const std::vector<float>& weights : weights_of(kRanks, settings, data, 4)) {
+      CHECK(testing::relative_distance(weights, one) < 1e-5);
+    }
+  }
+}
+
 TEST_CASE("reproducible trainings with NCCL have the bits of one rank") {
   const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 40, .n_test = 2});
   tools::Settings settings = settings_for("lenet", 16);
