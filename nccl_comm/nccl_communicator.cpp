@@ -138,8 +138,11 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
 
   void waiting(Clock::duration waited) override {
     if (stopped_) return;
-    if (std::this_thread::get_id() == user_.load()) return look(waited, recorded_);
-    if (end_->is_set()) throw CommError(end_->reason());
+    if (std::this_thread::get_id() == user_.load()) {
+      look(waited, recorded_);
+    } else if (end_->is_set()) {
+      throw CommError(end_->reason());
+    }
   }
 
  protected:
@@ -257,19 +260,16 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   // Until NCCL has begun what it was asked for.
   void settle(const std::string& deed) {
     const Clock::time_point begin = Clock::now();
-    for (int looks = 0; link_.state() == ncclInProgress; ++looks) {
-      look(Clock::now() - begin, deed);
-      pause(looks);
-    }
-    look({}, deed);
+    for (int looks = 0; look(Clock::now() - begin, deed) == ncclInProgress; ++looks) pause(looks);
   }
 
-  // Ends a wait that has no other end. By the thread that makes the calls.
-  void look(Clock::duration waited, const std::string& deed) {
+  // Ends a wait that has no other end. By the thread that makes the calls. Returns whether NCCL is still at its
+  // beginning.
+  ncclResult_t look(Clock::duration waited, const std::string& deed) {
     if (end_->is_set()) fail(end_->reason());
     const ncclResult_t state = link_.state();
     if (state != ncclSuccess && state != ncclInProgress) fail(join_text(deed, ": ", link_.describe(state)));
-    if (waited <= timeout_ - roll_call_time_) return;
+    if (waited <= timeout_ - roll_call_time_) return state;
     fail(join_text(deed, " has not ended within ", seconds(waited), " s: ", who_is_late()));
   }
 

@@ -14,6 +14,7 @@
 #include "tests/nccl_comm/rank_results.h"
 #include "tests/support/catch.h"
 #include "tests/support/contains.h"
+#include "tests/support/temp_folder.h"
 
 using namespace heddle;
 using comm::Communicator;
@@ -60,10 +61,8 @@ int live_communicators() {
 
 // A step with an all-reduce, recorded on every rank: its first run is called, later ones are launched.
 struct RecordedSum {
-  explicit RecordedSum(Communicator& communicator)
-      : communicator(communicator),
-        graph(own_gpu(communicator)),
-        x(Tensor::full({4}, 1, DType::f32, own_gpu(communicator))) {}
+  explicit RecordedSum(Communicator& of)
+      : communicator(of), graph(own_gpu(of)), x(Tensor::full({4}, 1, DType::f32, own_gpu(of))) {}
   void step() {
     communicator.check_alive();
     graph.run({.input = {4}}, [this] { communicator.all_reduce(x, ReduceOp::sum, "bucket 4"); });
