@@ -28,7 +28,7 @@ CommandSpec spec_of_command() {
       .flags = {{"sizes", "LIST", "bytes a rank gives to a call", "4KiB,64KiB,1MiB,16MiB"},
                 {"dtype", "LIST", "f32, bf16, i64", "f32"},
                 {"op", "LIST", "sum, max", "sum"},
-                {"backend", "LIST", "in-process, gloo; with --device cuda in-process, nccl", "all that there are"},
+                {"backend", "LIST", "in-process, gloo, nccl", "all that there are"},
                 {"ranks", "LIST", "numbers of ranks, as threads; a launcher starts processes", "2"},
                 {"repeats", "N", "times the clock is read; 0: check only", "20"}}};
   for (const std::vector<FlagSpec>& more : {bench::rank_flags(), bench::report_flags("a case")}) {
