@@ -41,6 +41,7 @@
 #include "nccl_comm/inproc_communicator.h"
 #include "nccl_comm/launch_env.h"
 #include "nccl_comm/micro_shards.h"
+#include "nccl_comm/nccl_communicator.h"
 #include "nccl_comm/parity_gate.h"
 #include "nccl_comm/rank_threads.h"
 #include "nccl_comm/store.h"

@@ -21,11 +21,12 @@ const char* name_of(Call call) {
 std::string describe(const Request& request) {
   if (request.call == Call::barrier) return "barrier";
   std::string text = join_text(name_of(request.call), " of ", request.numel, " ", request.dtype, " on ",
-                               request.on_cpu ? "the CPU" : "a GPU");
+                               request.place == Place::cpu ? "the CPU" : "a GPU");
   if (request.call == Call::broadcast) text += join_text(" from rank ", request.root);
   if (request.call == Call::all_reduce || request.call == Call::reduce_scatter) {
     text += join_text(" (", comm::name_of(request.op), ")");
   }
+  if (request.place == Place::recorded) text += " in a recorded step";
   return text;
 }
 

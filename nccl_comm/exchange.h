@@ -12,16 +12,29 @@ namespace heddle::comm {
 
 enum class Call : std::uint8_t { all_reduce, broadcast, all_gather, reduce_scatter, barrier };
 
+// Where the tensors are; recorded: on a GPU, in a step that is recorded instead of done.
+enum class Place : std::uint8_t { cpu, gpu, recorded };
+inline Place place_of(Device device) noexcept { return device.is_cpu() ? Place::cpu : Place::gpu; }
+
 // Goes between processes of one kind of machine as it lies in memory.
 struct Request {
   Call call = Call::barrier;
   ReduceOp op = ReduceOp::sum;
   DType dtype = DType::f32;
-  bool on_cpu = true;
+  Place place = Place::cpu;
   std::int32_t root = 0;
   std::int64_t numel = 0;  // of the input
 
   friend bool operator==(const Request&, const Request&) = default;
+};
+
+// What groups whose ranks meet on the host can do beside moving tensors: the part of a communicator of a GPU's library
+// that finds who is late and who asks for something else.
+class HostGroup {
+ public:
+  virtual ~HostGroup() = default;
+  // Returns when all ranks ask for the same; moves nothing. Throws: CommError as a call does.
+  virtual void agree(const Request& request, std::string_view what) = 0;
 };
 
 // "all_reduce of 8 f32 on the CPU (sum)".

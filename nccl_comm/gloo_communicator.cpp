@@ -15,7 +15,7 @@ void copy_bytes(std::byte* to, const void* from, std::size_t nbytes) {
   if (nbytes > 0) std::memcpy(to, from, nbytes);
 }
 
-class GlooCommunicator final : public Communicator {
+class GlooCommunicator final : public Communicator, public HostGroup {
  public:
   GlooCommunicator(Store& store, const GlooOptions& options) : links_(store, options) {}
 
@@ -23,6 +23,10 @@ class GlooCommunicator final : public Communicator {
   int rank() const noexcept override { return links_.rank(); }
   int world_size() const noexcept override { return links_.world_size(); }
   void abort(const std::string& reason) noexcept override { links_.end(reason); }
+  void agree(const Request& request, std::string_view what) override {
+    links_.start(request, what);
+    links_.agree();
+  }
 
  protected:
   // Each rank adds up one part and gives it to the others; if it is little, each adds up everything.

@@ -17,6 +17,7 @@ namespace {
 // What a rank brings to a call. Two of one rank alternate, so that one can be read while the next is written.
 struct Offer {
   Request request;
+  bool moves = true;  // false: the ranks only compare what they ask for
   Device device;
   const void* input = nullptr;
   void* output = nullptr;
@@ -32,7 +33,7 @@ struct Group {
   std::vector<std::array<Offer, 2>> offers;  // by rank
 };
 
-class InprocCommunicator final : public Communicator {
+class InprocCommunicator final : public Communicator, public HostGroup {
  public:
   InprocCommunicator(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
   ~InprocCommunicator() override { group_->meeting.leave(rank_); }
@@ -41,6 +42,9 @@ class InprocCommunicator final : public Communicator {
   int rank() const noexcept override { return rank_; }
   int world_size() const noexcept override { return static_cast<int>(group_->offers.size()); }
   void abort(const std::string& reason) noexcept override { group_->meeting.end(reason); }
+  void agree(const Request& request, std::string_view what) override {
+    exchange({.request = request, .moves = false}, what);
+  }
 
  protected:
   void do_all_reduce(Tensor& x, ReduceOp op, std::string_view what) override {
@@ -48,7 +52,7 @@ class InprocCommunicator final : public Communicator {
     exchange({.request = {.call = Call::all_reduce,
                           .op = op,
                           .dtype = x.dtype(),
-                          .on_cpu = x.device().is_cpu(),
+                          .place = place_of(x.device()),
                           .numel = x.numel()},
               .device = x.device(),
               .input = data,
@@ -59,7 +63,7 @@ class InprocCommunicator final : public Communicator {
     void* const data = rank_ == root ? const_cast<void*>(x.raw_data()) : x.mutable_raw_data();
     exchange({.request = {.call = Call::broadcast,
                           .dtype = x.dtype(),
-                          .on_cpu = x.device().is_cpu(),
+                          .place = place_of(x.device()),
                           .root = root,
                           .numel = x.numel()},
               .device = x.device(),
@@ -69,7 +73,7 @@ class InprocCommunicator final : public Communicator {
   }
   void do_all_gather(const Tensor& x, Tensor& y, std::string_view what) override {
     exchange(
-        {.request = {.call = Call::all_gather, .dtype = x.dtype(), .on_cpu = x.device().is_cpu(), .numel = x.numel()},
+        {.request = {.call = Call::all_gather, .dtype = x.dtype(), .place = place_of(x.device()), .numel = x.numel()},
          .device = x.device(),
          .input = x.raw_data(),
          .output = y.mutable_raw_data()},
@@ -79,7 +83,7 @@ class InprocCommunicator final : public Communicator {
     exchange({.request = {.call = Call::reduce_scatter,
                           .op = op,
                           .dtype = x.dtype(),
-                          .on_cpu = x.device().is_cpu(),
+                          .place = place_of(x.device()),
                           .numel = x.numel()},
               .device = x.device(),
               .input = x.raw_data(),
@@ -93,7 +97,7 @@ class InprocCommunicator final : public Communicator {
 
   void exchange(Offer offer, std::string_view what) {
     turn_ ^= 1U;
-    const bool on_device = offer.request.call != Call::barrier && !offer.device.is_cpu();
+    const bool on_device = offer.moves && offer.request.call != Call::barrier && !offer.device.is_cpu();
     const Stream stream = on_device ? current_stream(offer.device) : Stream{};
     if (on_device) offer.ready = runtime_for(offer.device).record(stream);
     Offer& own = group_->offers[static_cast<std::size_t>(rank_)][turn_];
@@ -102,7 +106,7 @@ class InprocCommunicator final : public Communicator {
     group_->meeting.come_together(rank_, purpose);
     // From here to part() the others read this rank's memory: it may not be left, whatever happens.
     std::string problem = find_disagreement(requests());
-    if (problem.empty()) {
+    if (problem.empty() && own.moves) {
       try {
         if (on_device) {
           own.done = move_on_device(own, stream);

@@ -36,7 +36,7 @@ LAYERS = {
     # Device code is compiled for another processor and must not see host headers.
     "kernels/device": [],
     "kernels/launch": ["kernels/device", "engine/core"],
-    "kernels/cuda": ["kernels/launch", "engine/*"],
+    "kernels/cuda": ["kernels/launch", "engine/*", "nccl_comm"],
     "tools": ["models", "datasets", "nccl_comm", "reference"],
     # Programs that use an installed copy: <heddle/...> only.
     "examples": [],

@@ -38,7 +38,7 @@ CommandSpec bench_spec() {
                 {"model", "NAME", "the ops of one training step: " + join_names(bench::bench_model_names(), "|")},
                 {"batch-size", "N", "images of --model", "256"},
                 {"dtype", "NAME", "f32 or bf16", "f32"},
-                {"device", "NAME", "auto, cpu, or cuda[:i,j]", "auto"},
+                {"device", "NAME", "auto, cpu, or cuda[:i]", "auto"},
                 {"threads", "N", "CPU threads", "as many as this process may use"},
                 {"kernels", "NAME", "auto (every kind there is, side by side), vendor or own", "auto"},
                 {"repeats", "N", "times the clock is read; 0: compare with the reference only", "20"}},

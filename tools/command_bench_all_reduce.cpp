@@ -27,7 +27,7 @@ CommandSpec spec_of_command() {
                    .flags = {{"sizes", "LIST", "bytes a rank gives to a call", "4KiB,64KiB,1MiB,16MiB"},
                              {"dtype", "LIST", "f32, bf16, i64", "f32"},
                              {"op", "LIST", "sum, max", "sum"},
-                             {"backend", "LIST", "in-process, gloo", "all that there are"},
+                             {"backend", "LIST", "in-process, gloo, nccl", "all that there are"},
                              {"ranks", "LIST", "numbers of ranks, as threads; a launcher starts processes", "2"},
                              {"repeats", "N", "times the clock is read; 0: check only", "20"}}};
   for (const std::vector<FlagSpec>& more : {bench::rank_flags(), bench::report_flags("a case")}) {
@@ -36,16 +36,14 @@ CommandSpec spec_of_command() {
   return spec;
 }
 
-std::vector<AllReduceCase> read_cases(const ParsedArguments& arguments, const RankHost& host, Device device) {
+std::vector<AllReduceCase> read_cases(const ParsedArguments& arguments, const RankHost& host) {
   std::vector<std::size_t> sizes;
   const std::string size_list = arguments.has("sizes") ? arguments.get("sizes") : "4KiB,64KiB,1MiB,16MiB";
   for (const std::string& size : bench::parse_list(size_list, "sizes")) {
     sizes.push_back(bench::parse_nbytes(size, "sizes"));
     if (sizes.back() > kMaxNbytes) throw UsageError(fmt::format("--sizes: {} is more than 4GiB", size));
   }
-  std::vector<std::string> backends = host.backends();
-  // Gloo moves tensors of the CPU.
-  if (!device.is_cpu()) backends.erase(std::remove(backends.begin(), backends.end(), "gloo"), backends.end());
+  const std::vector<std::string> backends = host.backends();
   std::vector<int> ranks;
   if (host.are_processes()) {
     ranks.push_back(host.processes()->world_size());
@@ -60,6 +58,11 @@ std::vector<AllReduceCase> read_cases(const ParsedArguments& arguments, const Ra
       for (const std::string& op : bench::choices(arguments, "op", "sum", {"sum", "max"})) {
         for (const std::size_t nbytes : sizes) {
           for (const std::string& backend : bench::choices(arguments, "backend", join_names(backends, ","), backends)) {
+            if (n > host.most_ranks(backend)) {
+              if (!arguments.has("backend")) continue;
+              throw UsageError(fmt::format("--backend {}: {} ranks need a GPU each, and there are {} for them", backend,
+                                           n, host.most_ranks(backend)));
+            }
             const DType type = dtype_from_name(dtype);
             cases.push_back({.backend = backend,
                              .ranks = n,
@@ -86,7 +89,7 @@ int run_bench_all_reduce(CommandContext& context) {
   const auto repeats = static_cast<int>(bench::whole_number(arguments, "repeats", 20, 0, kMaxRepeats));
   const bench::ReportFiles files = bench::read_report_files(arguments, repeats > 0);
   const bench::StartedRanks started = bench::start_ranks(arguments);
-  const std::vector<AllReduceCase> cases = read_cases(arguments, *started.host, started.runtime.device);
+  const std::vector<AllReduceCase> cases = read_cases(arguments, *started.host);
   return bench::run_all_reduce(cases, *started.host, started.runtime, repeats, files, context.out, context.err);
 }
 

@@ -15,6 +15,7 @@
 #include "engine/device/cuda_plugin.h"
 #include "engine/device/device_runtime.h"
 #include "models/model_list.h"
+#include "nccl_comm/nccl_communicator.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
 #include "tools/suggest.h"
@@ -138,7 +139,12 @@ void report_gpu(Report& report) {
   const CudaPluginInfo& plugin = cuda_plugin_info();
   report.item("usable GPUs", std::to_string(plugin.device_count));
   for (int i = 0; i < plugin.device_count; ++i) report_device(report, Device::cuda(i));
-  if (plugin.device_count > 0) return;
+  if (plugin.device_count > 0) {
+    const std::string nccl = comm::nccl_version();
+    report.item("NCCL",
+                nccl.empty() ? "not in this build: ranks with a GPU each exchange through the host's threads" : nccl);
+    return;
+  }
   report.item("why none", plugin.problem);
   if (gpu.device_files || !gpu.driver_version.empty()) {
     report.advice("there is an NVIDIA GPU, but training uses the CPU: " + plugin.problem);

@@ -28,7 +28,7 @@ CommandSpec eval_spec() {
                     {"data-dir", "DIR", "folder of the data files", "that of the training"},
                     {"part", "NAME", "which images: test or train", "test"},
                     {"model", "NAME", "for weights that were not saved by heddle"},
-                    {"device", "NAME", "auto, cpu, or cuda[:i,j]", "auto"},
+                    {"device", "NAME", "auto, cpu, or cuda[:i]", "auto"},
                     {"threads", "N", "CPU threads", "as many as this process may use"},
                     {"json", "", "print one JSON object instead of tables"}}};
 }

@@ -34,7 +34,7 @@ CommandSpec predict_spec() {
                      "unless the model has learned from PNG files; the others know bright things on black",
                      "auto"},
                     {"model", "NAME", "for weights that were not saved by heddle"},
-                    {"device", "NAME", "auto, cpu, or cuda[:i,j]", "auto"},
+                    {"device", "NAME", "auto, cpu, or cuda[:i]", "auto"},
                     {"threads", "N", "CPU threads", "as many as this process may use"},
                     {"json", "", "print one JSON array instead of lines"}},
           .positional_name = "IMAGE...",

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tools/command.h"
 #include "tools/data_source.h"
@@ -42,27 +44,30 @@ int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communic
   const Json data_description = data_to_json(data);
   if (processes != nullptr) compare_with_others(*processes, options, data_description);
   const ModelDescription description = prepare_data(options.settings, data);
-  const data::ResidentDataset train_set = make_resident(data.train, runtime.device);
-  const data::ResidentDataset test_set = make_resident(data.test, runtime.device);
+  const ResidentParts train_sets = make_resident(data.train, runtime.devices);
+  const ResidentParts test_sets = make_resident(data.test, runtime.devices);
+  RankGroup threads;
   std::optional<StopAgreement> stop;
   if (processes != nullptr) {
     stop.emplace(interrupt, *processes, limits);
   } else {
-    stop.emplace(interrupt, static_cast<int>(options.settings.ranks), limits);
+    threads = make_thread_ranks(options.settings, runtime);
+    stop.emplace(interrupt, static_cast<int>(options.settings.ranks), limits, steps_ahead(threads));
   }
   const TrainingJob job{.options = options,
                         .resumes = options.resumed.has_value(),
                         .runtime = runtime,
+                        .device = runtime.device,
                         .description = description,
                         .data = data_description,
-                        .train = train_set,
-                        .test = test_set,
+                        .train = train_sets.front(),
+                        .test = test_sets.front(),
                         .interrupt = interrupt,
                         .stop = *stop,
                         .out = context.out,
                         .err = context.err};
   if (processes != nullptr) return run_training_job(job, processes);
-  return run_training_threads(job);
+  return run_training_threads(job, std::move(threads), train_sets, test_sets);
 }
 
 // This process is one rank of several.

@@ -87,19 +87,19 @@ int run_verify_resume(CommandContext& context) {
   const Runtime runtime = start_runtime(settings);
   datasets::ImageDatasetPair data = load_data(settings);
   const Json data_description = data_to_json(data);
-  const ModelDescription description = describe_model(settings, data.train);
+  const ModelDescription description = prepare_data(settings, data);
   cut(data.train, images);
   cut(data.test, images);
-  const data::ResidentDataset train_set = make_resident(data.train, runtime.device);
-  const data::ResidentDataset test_set = make_resident(data.test, runtime.device);
+  const ResidentParts train_sets = make_resident(data.train, runtime.devices);
+  const ResidentParts test_sets = make_resident(data.test, runtime.devices);
   context.out.line(fmt::format("{} on {}, {} images of {}, {} rank{}", settings.model, runtime.device.to_string(),
-                               train_set.size(), data.name, settings.ranks, settings.ranks == 1 ? "" : "s"));
+                               train_sets.front().size(), data.name, settings.ranks, settings.ranks == 1 ? "" : "s"));
   const int code = verify_resume({.settings = settings,
                                   .runtime = runtime,
                                   .description = description,
                                   .data = data_description,
-                                  .train = train_set,
-                                  .test = test_set,
+                                  .train = train_sets,
+                                  .test = test_sets,
                                   .interrupt = interrupt,
                                   .out = context.out,
                                   .err = context.err});

@@ -22,6 +22,7 @@
 #include "engine/core/parallel.h"
 #include "nccl_comm/gloo_communicator.h"
 #include "nccl_comm/machine_identity.h"
+#include "nccl_comm/nccl_communicator.h"
 #include "nccl_comm/text_exchange.h"
 #include "tools/usage_error.h"
 
@@ -125,6 +126,28 @@ std::string processors() {
   return text;
 }
 
+// The GPU of this rank: of those that --device names, or of all, the one whose place is that of the rank among those of
+// its machine. Throws: UsageError, CommError.
+Device own_gpu(comm::Communicator& hosts, const std::string& name) {
+  const std::vector<std::string> machines =
+      comm::all_gather_text(hosts, comm::machine_identity(), Device::cpu(), "machines");
+  const std::string& own = machines[static_cast<std::size_t>(hosts.rank())];
+  const auto ranks = static_cast<int>(std::count(machines.begin(), machines.end(), own));
+  const auto place = static_cast<std::size_t>(std::count(machines.begin(), machines.begin() + hosts.rank(), own));
+  const std::vector<Device> devices = choose_cuda_devices(name, ranks);
+  if (const std::string missing = comm::why_no_nccl(); !missing.empty()) {
+    throw UsageError(fmt::format("--device {} with ranks in several processes: {}", name, missing));
+  }
+  // A launcher may have given each process GPUs of its own, of which it sees no other; NCCL finds those that share one.
+  if (devices.size() == 1 && name == "cuda") return devices.front();
+  if (place >= devices.size()) {
+    throw UsageError(fmt::format("--device {}: rank {} is number {} of {} on this machine, for which there {}", name,
+                                 hosts.rank(), place + 1, ranks,
+                                 devices.size() == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", devices.size())));
+  }
+  return devices[place];
+}
+
 }  // namespace
 
 std::optional<comm::LaunchEnv> find_launcher(const ParsedArguments& arguments) {
@@ -156,26 +179,37 @@ std::optional<comm::LaunchEnv> find_launcher(const ParsedArguments& arguments) {
 void apply_launcher(const comm::LaunchEnv& launch, Settings& settings) {
   settings.ranks = launch.world_size;
   if (settings.device == "auto") settings.device = "cpu";
-  if (settings.device != "cpu") {
-    throw UsageError(
-        fmt::format("--device {}: ranks in several processes train on the CPU in this version, and {} has "
-                    "started {} of them",
-                    settings.device, launch.launcher, launch.world_size));
-  }
 }
 
-std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, const TrainOptions& options,
+std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, TrainOptions& options,
                                                const std::function<bool()>& give_up) {
   const comm::CommunicatorOptions times = communicator_options(options.settings);
   const Patience patience{times.timeout, give_up};
   const std::unique_ptr<comm::Store> store = open_store(launch, options, patience);
   const FinishedStore finished(*store);
-  return comm::make_gloo_communicator(*store, {.rank = launch.rank,
-                                               .world_size = launch.world_size,
-                                               .communicator = times,
-                                               .connect_timeout = patience.timeout,
-                                               .address = variable("HEDDLE_COMM_ADDRESS"),
-                                               .cancelled = patience.cancelled});
+  const auto join_hosts = [&](const comm::CommunicatorOptions& waits) {
+    return comm::make_gloo_communicator(*store, {.rank = launch.rank,
+                                                 .world_size = launch.world_size,
+                                                 .communicator = waits,
+                                                 .connect_timeout = patience.timeout,
+                                                 .address = variable("HEDDLE_COMM_ADDRESS"),
+                                                 .cancelled = patience.cancelled});
+  };
+  std::unique_ptr<comm::Communicator> hosts = join_hosts(times);
+  // What is no GPU is refused where a single process would.
+  if (!options.settings.device.starts_with("cuda")) return hosts;
+  try {
+    const Device device = own_gpu(*hosts, options.settings.device);
+    options.settings.device = device.to_string();
+    std::unique_ptr<comm::Communicator> roll_call = join_hosts(comm::roll_call_options(times));
+    // A rank that cannot have a GPU has ended the group of the others by now.
+    hosts->barrier("the GPUs of all ranks");
+    return comm::make_nccl_communicator(
+        {.device = device, .communicator = times, .hosts = std::move(hosts), .roll_call = std::move(roll_call)});
+  } catch (const std::exception& error) {
+    if (hosts) hosts->abort(fmt::format("rank {} of {}: {}", launch.rank, launch.world_size, error.what()));
+    throw;
+  }
 }
 
 void compare_with_others(comm::Communicator& communicator, const TrainOptions& options, const Json& data) {

@@ -21,12 +21,13 @@ namespace heddle::tools {
 // make no sense, contradict the flags, or this build cannot do it.
 std::optional<comm::LaunchEnv> find_launcher(const ParsedArguments& arguments);
 
-// Settings as a rank among processes has them: their number of ranks, and a CPU. Throws: UsageError for another device.
+// Settings as a rank among processes has them: their number of ranks, and a CPU if the device is to be chosen for them.
 void apply_launcher(const comm::LaunchEnv& launch, Settings& settings);
 
-// Finds the other ranks, by --store or by what the launcher says, and connects. give_up() ends the wait for them.
-// Throws: UsageError, CommError.
-std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, const TrainOptions& options,
+// Finds the other ranks, by --store or by what the launcher says, and connects: by Gloo, and for --device cuda by NCCL
+// besides. Each rank of a machine has a GPU of its own then, the next of those that are named, and settings.device
+// names it afterwards. give_up() ends the wait for them. Throws: UsageError, CommError.
+std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, TrainOptions& options,
                                                const std::function<bool()>& give_up = {});
 
 // Compares how the ranks are to train and on which data (data_to_json()). Throws: CommError naming the first

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "engine/backend/backend.h"
@@ -41,45 +42,64 @@ Device choose_best_device(std::vector<std::string>& notices) {
   return Device::cpu();
 }
 
-// The index of "cuda" or "cuda:i". Throws: UsageError for anything else.
-int cuda_index(const std::string& name) {
-  if (name == "cuda") return 0;
+// The numbers behind "cuda:". Throws: UsageError unless they are a list of different numbers.
+std::vector<int> cuda_indices(const std::string& name) {
   const std::string list = name.substr(std::string("cuda:").size());
-  if (list.find(',') != std::string::npos) {
-    throw UsageError("--device " + name + ": this version trains on one device; name one, like cuda:0");
+  std::vector<int> indices;
+  const char* at = list.data();
+  const char* const end = at + list.size();
+  while (true) {
+    int index = -1;
+    const auto [behind, error] = std::from_chars(at, end, index);
+    const bool more = behind != end && *behind == ',';
+    if (error != std::errc{} || index < 0 || (behind != end && !more)) {
+      throw UsageError("--device is '" + name +
+                       "'; expected cuda, cuda:i with the number of a GPU, like cuda:0, or cuda:i,j with several");
+    }
+    if (std::find(indices.begin(), indices.end(), index) != indices.end()) {
+      throw UsageError(fmt::format("--device is '{}', which names cuda:{} twice", name, index));
+    }
+    indices.push_back(index);
+    if (!more) return indices;
+    at = behind + 1;
   }
-  int index = -1;
-  const auto [end, error] = std::from_chars(list.data(), list.data() + list.size(), index);
-  if (error != std::errc{} || end != list.data() + list.size() || index < 0) {
-    throw UsageError("--device is '" + name + "'; expected cuda or cuda:i with the number of a GPU, like cuda:0");
-  }
-  return index;
 }
 
-Device choose_cuda_device(const std::string& name) {
-  const int index = cuda_index(name);
-  std::string reason;
-  if (!load_cuda_plugin(&reason)) throw UsageError("--device " + name + ": " + reason + "; --device cpu works");
-  const int count = cuda_plugin_info().device_count;
-  if (index >= count) {
-    throw UsageError(fmt::format("--device {}: there {} here, cuda:0{}", name,
-                                 count == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", count),
-                                 count == 1 ? "" : fmt::format(" to cuda:{}", count - 1)));
-  }
-  reason = why_not_usable(Device::cuda(index));
-  if (!reason.empty()) throw UsageError("--device " + name + ": " + reason);
-  return Device::cuda(index);
-}
-
-Device choose_device(const std::string& name, std::vector<std::string>& notices) {
-  if (name == "cpu") return Device::cpu();
-  if (name == "auto") return choose_best_device(notices);
-  if (name == "cuda" || name.starts_with("cuda:")) return choose_cuda_device(name);
+std::vector<Device> choose_devices(const Settings& settings, std::vector<std::string>& notices) {
+  const std::string& name = settings.device;
+  if (name == "cpu") return {Device::cpu()};
+  if (name == "auto") return {choose_best_device(notices)};
+  if (name == "cuda" || name.starts_with("cuda:")) return choose_cuda_devices(name, static_cast<int>(settings.ranks));
   const std::vector<std::string> known = {"auto", "cpu", "cuda"};
-  throw UsageError("--device is '" + name + "'; expected auto, cpu or cuda[:i]" + did_you_mean(name, known));
+  throw UsageError("--device is '" + name + "'; expected auto, cpu or cuda[:i,j]" + did_you_mean(name, known));
 }
 
 }  // namespace
+
+std::vector<Device> choose_cuda_devices(const std::string& name, int ranks) {
+  std::vector<int> indices = name == "cuda" ? std::vector<int>{} : cuda_indices(name);
+  if (indices.size() > static_cast<std::size_t>(ranks)) {
+    throw UsageError(
+        fmt::format("--device {} names {} GPUs, and there {}: each rank of heddle train has one; give --ranks {}", name,
+                    indices.size(), ranks == 1 ? "is 1 rank" : fmt::format("are {} ranks", ranks), indices.size()));
+  }
+  std::string reason;
+  if (!load_cuda_plugin(&reason)) throw UsageError("--device " + name + ": " + reason + "; --device cpu works");
+  const int count = cuda_plugin_info().device_count;
+  for (int i = 0; name == "cuda" && i < std::min(ranks, count); ++i) indices.push_back(i);
+  std::vector<Device> devices;
+  for (const int index : indices) {
+    if (index >= count) {
+      throw UsageError(fmt::format("--device {}: there {} here, cuda:0{}", name,
+                                   count == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", count),
+                                   count == 1 ? "" : fmt::format(" to cuda:{}", count - 1)));
+    }
+    reason = why_not_usable(Device::cuda(index));
+    if (!reason.empty()) throw UsageError("--device " + name + ": " + reason);
+    devices.push_back(Device::cuda(index));
+  }
+  return devices;
+}
 
 Settings machine_settings(const ParsedArguments& arguments) {
   Settings settings;
@@ -91,7 +111,8 @@ Settings machine_settings(const ParsedArguments& arguments) {
 
 Runtime start_runtime(const Settings& settings) {
   Runtime runtime;
-  runtime.device = choose_device(settings.device, runtime.notices);
+  runtime.devices = choose_devices(settings, runtime.notices);
+  runtime.device = runtime.devices.front();
   if (settings.precision == "tf32" && runtime.device.is_cpu()) {
     throw UsageError(fmt::format("--precision tf32 is a GPU's: the CPU{} computes in fp32; leave it out",
                                  settings.device == "cpu" ? "" : ", which was chosen here,"));

@@ -12,9 +12,10 @@ namespace heddle::tools {
 
 struct Runtime {
   Device device;
-  std::string device_name;   // hardware
-  bool simulated = false;    // no hardware, only an imitation for tests
-  std::string backend_name;  // libraries that do the maths
+  std::vector<Device> devices;  // of the ranks in this process, taken in turn; the first one is `device`
+  std::string device_name;      // hardware
+  bool simulated = false;       // no hardware, only an imitation for tests
+  std::string backend_name;     // libraries that do the maths
   int threads = 1;
   std::string threads_source;        // why so many
   std::vector<std::string> notices;  // one line each, for the user
@@ -24,7 +25,12 @@ struct Runtime {
 // the table. Throws: UsageError.
 Settings machine_settings(const ParsedArguments& arguments);
 
-// Follows --device, --threads and --kernels. Throws: UsageError when the device cannot be used, with the cause.
+// Follows --device, --threads and --kernels, for settings.ranks ranks in this process. Throws: UsageError when the
+// device cannot be used, with the cause.
 Runtime start_runtime(const Settings& settings);
+
+// The GPUs of "cuda", "cuda:i" or "cuda:i,j": of as many ranks as there may be in this process. "cuda" takes a GPU for
+// each, as many as there are. Throws: UsageError when one of them cannot be used, with the cause.
+std::vector<Device> choose_cuda_devices(const std::string& name, int ranks);
 
 }  // namespace heddle::tools

@@ -23,16 +23,19 @@ struct StopLimits {
 };
 
 // Why it works with ranks in this process: a rank cannot take part in the exchange of a step before rank 0 does, so
-// what rank 0 decides before a step is known to all before the next. Ranks in processes of their own, any of which may
-// get the signal, ask each other before each step.
+// what rank 0 decides before a step is known to all before the next; or, where the exchange is in recorded steps, which
+// hosts queue ahead, before the one behind the steps that may be queued. Ranks in processes of their own, any of which
+// may get the signal, ask each other before each step.
 class StopAgreement {
  public:
-  // Ranks in this process.
-  StopAgreement(const InterruptWatch& interrupt, int ranks, StopLimits limits = {})
-      : interrupt_(interrupt), ranks_(ranks), limits_(limits) {}
+  // Ranks in this process. ahead: steps that one may have queued while rank 0 has not queued the first of them.
+  StopAgreement(const InterruptWatch& interrupt, int ranks, StopLimits limits = {}, std::int64_t ahead = 0)
+      : interrupt_(interrupt), ranks_(ranks), ahead_(ahead), limits_(limits) {}
   // This process is one rank of several.
   StopAgreement(const InterruptWatch& interrupt, comm::Communicator& communicator, StopLimits limits = {})
       : interrupt_(interrupt), ranks_(communicator.world_size()), processes_(&communicator), limits_(limits) {}
+
+  bool are_processes() const noexcept { return processes_ != nullptr; }
 
   // To be asked by every rank before it queues its next step, with the number of steps that it has queued so far.
   // Throws: CommError with ranks in processes, as below.
@@ -42,7 +45,7 @@ class StopAgreement {
     if (processes_ != nullptr) return agreed_reason() != kNoReason;
     if (rank == 0 && reason() != kNoReason && stop_at_.load(std::memory_order_relaxed) == kNever) {
       // The others may be inside the next step already.
-      stop_at_.store(ranks_ == 1 ? queued : queued + 1, std::memory_order_release);
+      stop_at_.store(ranks_ == 1 ? queued : queued + ahead_ + 1, std::memory_order_release);
     }
     return queued >= stop_at_.load(std::memory_order_acquire);
   }
@@ -85,6 +88,7 @@ class StopAgreement {
 
   const InterruptWatch& interrupt_;
   const int ranks_;
+  const std::int64_t ahead_ = 0;
   comm::Communicator* const processes_ = nullptr;
   const StopLimits limits_;
   std::int64_t first_step_ = -1;  // of rank 0, or of this process: steps queued when it was asked first

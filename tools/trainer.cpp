@@ -19,8 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 // Pixels a random crop may move an image, as in the usual recipe for 28 to 32 pixels.
 constexpr std::int64_t kCropPixels = 2;
-// Steps queued ahead of the device: enough to hide the host, few enough to stop soon after a step that failed.
-constexpr std::int64_t kMaxQueued = 8;
 // More steps than can be queued: a wait for the room waits for all.
 constexpr std::int64_t kWaitForAll = kStatusRecords;
 // Kinds of recorded work, for StepKey; 0 is a whole step.
@@ -170,8 +168,8 @@ void Trainer::compute_gradients(std::int64_t images) {
     const std::int64_t begin = batch.size() * piece / pieces, end = batch.size() * (piece + 1) / pieces;
     const Variable loss =
         compute_loss({batch.images.narrow(begin, end - begin), batch.labels.narrow(begin, end - begin)});
-    // Sums of gradients over the batch. With ranks a full bucket goes out at once, unless this is recorded.
-    const bool sends = parallel_ && !graph_.records() && piece == pieces - 1;
+    // Sums of gradients over the batch. With ranks a full bucket goes out at once, unless this is recorded without it.
+    const bool sends = parallel_ && (!graph_.records() || communicator_->can_be_recorded()) && piece == pieces - 1;
     backward(loss, sends ? parallel_->hook() : LeafReadyHook());
   }
 }
@@ -216,7 +214,8 @@ std::optional<StepWork> Trainer::step_work() const {
 }
 
 std::int64_t Trainer::run_steps(std::int64_t images, std::int64_t wanted) {
-  if (!parallel_ || !graph_.records()) {
+  if (!parallel_ || !graph_.records() || communicator_->can_be_recorded()) {
+    if (parallel_) communicator_->check_alive();
     return graph_.run(
         {.input = {images}}, [&] { train_step(images); }, wanted);
   }
@@ -350,13 +349,30 @@ void Trainer::read_records(std::int64_t room) {
 
 void Trainer::count(const StatusRecord& record) {
   const double loss = double{record.loss_sum} / double{record.weight_sum};
-  if (record.non_finite != 0 || !std::isfinite(loss)) stop_non_finite();
+  if (record.non_finite != 0 || !std::isfinite(loss)) {
+    queue_what_others_may_have();
+    stop_non_finite();
+  }
   last_finite_loss_ = loss;
   had_finite_loss_ = true;
   sums_.metrics.add(double{record.loss_sum}, double{record.weight_sum}, std::llround(record.correct),
                     std::llround(record.samples));
   ++state_.batch;
   ++state_.step;
+}
+
+// Hosts that do not meet in the exchange may be at different steps when they read the same record, and a step that only
+// some have queued would wait on their devices for ever. What the halted training does in them changes nothing.
+void Trainer::queue_what_others_may_have() {
+  if (!parallel_ || !graph_.records() || !communicator_->can_be_recorded()) return;
+  // state_.step were read before this one, and nobody queues more than so many behind what was read.
+  const std::int64_t most = state_.step + kMaxQueued;
+  for (std::int64_t queued = state_.step + 1 + status_.queued(); queued < most; ++queued) {
+    const std::int64_t images = loader_.next_size();
+    if (images == 0) return;
+    loader_.advance(run_steps(images, 1) * images);
+    status_.submitted();
+  }
 }
 
 void Trainer::stop_non_finite() const {

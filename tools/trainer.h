@@ -30,6 +30,9 @@
 
 namespace heddle::tools {
 
+// Steps queued ahead of the device: enough to hide the host, few enough to stop soon after a step that failed.
+inline constexpr std::int64_t kMaxQueued = 8;
+
 // Sums over the finished steps of one epoch.
 struct EpochSums {
   data::RunningMetrics metrics;
@@ -128,11 +131,13 @@ class Trainer {
   bool buffers_are_shared() const noexcept { return shards_ != nullptr || synchronised_ != nullptr; }
   // Puts the loaders at a batch of the epoch.
   void start_order(std::int64_t batch);
-  // Where the exchange between ranks cannot be recorded, what is before and after it is. Returns steps done.
+  // Where the exchange between ranks cannot be recorded, what is before and after it is. Returns steps done. Throws:
+  // CommError if the group has ended.
   std::int64_t run_steps(std::int64_t images, std::int64_t wanted);
   // Counts finished steps, and waits for some if `room` more could not be queued.
   void read_records(std::int64_t room);
   void count(const StatusRecord& record);
+  void queue_what_others_may_have();
   [[noreturn]] void stop_non_finite() const;
 
   nn::Module& model_;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <ctime>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "datasets/image_file.h"
@@ -18,6 +19,7 @@
 #include "tools/command.h"
 #include "tools/config_file.h"
 #include "tools/data_source.h"
+#include "tools/rank_group.h"
 #include "tools/rank_process.h"
 #include "tools/rank_stream.h"
 #include "tools/run_plan.h"
@@ -86,15 +88,19 @@ std::string share_text(const Settings& settings, int ranks) {
   return least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most);
 }
 
-void print_start(const TrainOptions& options, const Runtime& runtime, const nn::Module& model, Console& out,
-                 const comm::Communicator* communicator) {
-  out.line(fmt::format("device   {}: {}; {}", runtime.device.to_string(), runtime.device_name, runtime.backend_name));
+void print_start(const TrainingJob& job, const nn::Module& model, const comm::Communicator* communicator) {
+  const TrainOptions& options = job.options;
+  const Runtime& runtime = job.runtime;
+  Console& out = job.out;
+  std::string names;
+  for (const Device device : runtime.devices) names += (names.empty() ? "" : ", ") + device.to_string();
+  out.line(fmt::format("device   {}: {}; {}", names, runtime.device_name, runtime.backend_name));
   out.line(fmt::format("threads  {} ({})", runtime.threads, runtime.threads_source));
   if (communicator != nullptr) {
-    const bool together = std::string_view(communicator->name()) == "in-process";
-    out.line(fmt::format("ranks    {} in {}, {} images of a batch of {} each", communicator->world_size(),
-                         together ? "this process" : "a process each",
-                         share_text(options.settings, communicator->world_size()), options.settings.batch_size));
+    out.line(fmt::format("ranks    {} in {}, {} images of a batch of {} each, exchanged by {}",
+                         communicator->world_size(), job.stop.are_processes() ? "a process each" : "this process",
+                         share_text(options.settings, communicator->world_size()), options.settings.batch_size,
+                         communicator->name()));
   }
   if (options.settings.reproducible) {
     out.line(
@@ -217,7 +223,7 @@ void load_checkpoint(const TrainingJob& job, Trainer& trainer, const std::option
           "heddle: warning: the run has no checkpoint, so it starts anew, and what metrics.jsonl has of it goes");
     }
   }
-  if (communicator != nullptr) path = comm::broadcast_text(*communicator, path, 0, job.runtime.device, "checkpoint");
+  if (communicator != nullptr) path = comm::broadcast_text(*communicator, path, 0, job.device, "checkpoint");
   if (!path.empty()) CheckpointStore::load(trainer, path, job.options.settings);
 }
 
@@ -256,18 +262,18 @@ void announce(const TrainingJob& job, const Trainer& trainer, Reporter& reporter
 
 int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
   const Settings& settings = job.options.settings;
-  const RankStream stream(job.runtime.device, communicator);
+  const RankStream stream(job.device, communicator);
   const bool reports = communicator == nullptr || communicator->rank() == 0;
   const std::shared_ptr<nn::Module> model = make_model(job.description);
   Philox random(static_cast<std::uint64_t>(settings.seed));
   model->reset_parameters(random);
   check_batch_norms(job, *model, communicator == nullptr ? 1 : communicator->world_size());
-  model->to(job.runtime.device);
+  model->to(job.device);
   Trainer trainer(settings, *model, job.train, job.description.loader_options(), communicator,
                   [&job] { return make_model(job.description); });
   Evaluator evaluator(*model, job.test, job.description.loader_options(), settings.graph, communicator,
                       trainer.micro_shards());
-  if (reports) print_start(job.options, job.runtime, *model, job.out, communicator);
+  if (reports) print_start(job, *model, communicator);
   if (communicator == nullptr && job.interrupt.requested()) {
     job.err.line(fmt::format("heddle: interrupted by {} before the first step; nothing was written",
                              job.interrupt.signal_name()));
@@ -308,23 +314,36 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
   return code;
 }
 
-int run_training_threads(const TrainingJob& job) {
-  const Settings& settings = job.options.settings;
-  if (settings.ranks == 1) return run_training_job(job, nullptr);
+RankGroup make_thread_ranks(const Settings& settings, const Runtime& runtime) {
+  const auto ranks = static_cast<int>(settings.ranks);
+  if (ranks == 1) return {};
+  return make_rank_group(devices_of_ranks(runtime.devices, ranks), communicator_options(settings));
+}
+
+std::int64_t steps_ahead(const RankGroup& group) {
+  return !group.empty() && group.front()->can_be_recorded() ? kMaxQueued : 0;
+}
+
+int run_training_threads(const TrainingJob& job, RankGroup group, const ResidentParts& train,
+                         const ResidentParts& test) {
+  if (group.empty()) return run_training_job(job, nullptr);
   std::atomic<int> code{exit_code::kDone};
-  comm::run_rank_threads(static_cast<int>(settings.ranks), communicator_options(settings),
-                         [&](comm::Communicator& communicator) {
-                           const int rank_code = run_training_job(job, &communicator);
-                           if (communicator.rank() == 0) code = rank_code;
-                         });
+  comm::run_rank_threads(std::move(group), [&](comm::Communicator& communicator) {
+    const std::size_t place = static_cast<std::size_t>(communicator.rank()) % job.runtime.devices.size();
+    const int rank_code =
+        run_training_job(job.on(job.runtime.devices[place], train[place], test[place]), &communicator);
+    if (communicator.rank() == 0) code = rank_code;
+  });
   return code;
 }
 
-data::ResidentDataset make_resident(datasets::ImageDataset& part, Device device) {
-  data::ResidentDataset resident(part.images, part.labels, part.height, part.width, part.channels, part.num_classes,
-                                 device);
-  // Ranks read it on streams of their own.
-  runtime_for(device).synchronize(current_stream(device));
+ResidentParts make_resident(datasets::ImageDataset& part, const std::vector<Device>& devices) {
+  ResidentParts resident;
+  for (const Device device : devices) {
+    resident.emplace_back(part.images, part.labels, part.height, part.width, part.channels, part.num_classes, device);
+    // Ranks read it on streams of their own.
+    runtime_for(device).synchronize(current_stream(device));
+  }
   part.images = {};
   part.labels = {};
   return resident;

@@ -51,18 +51,21 @@ int train(const ResumeProof& proof, TrainOptions options, StopLimits limits) {
   const FileHandle nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   Console quiet(nowhere.get());
   const bool resumes = options.resumed.has_value();
-  StopAgreement stop(proof.interrupt, static_cast<int>(proof.settings.ranks), limits);
+  RankGroup ranks = make_thread_ranks(proof.settings, proof.runtime);
+  StopAgreement stop(proof.interrupt, static_cast<int>(proof.settings.ranks), limits, steps_ahead(ranks));
   return run_training_threads({.options = options,
                                .resumes = resumes,
                                .runtime = proof.runtime,
+                               .device = proof.runtime.device,
                                .description = proof.description,
                                .data = proof.data,
-                               .train = proof.train,
-                               .test = proof.test,
+                               .train = proof.train.front(),
+                               .test = proof.test.front(),
                                .interrupt = proof.interrupt,
                                .stop = stop,
                                .out = quiet,
-                               .err = proof.err});
+                               .err = proof.err},
+                              std::move(ranks), proof.train, proof.test);
 }
 
 // As `heddle train --resume RUN` does it.

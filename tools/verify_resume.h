@@ -14,6 +14,7 @@
 #include "tools/model_description.h"
 #include "tools/runtime.h"
 #include "tools/settings.h"
+#include "tools/training_job.h"
 
 namespace heddle::tools {
 
@@ -23,8 +24,8 @@ struct ResumeProof {
   const Runtime& runtime;
   const ModelDescription& description;
   const Json& data;
-  const data::ResidentDataset& train;
-  const data::ResidentDataset& test;
+  const ResidentParts& train;
+  const ResidentParts& test;
   const InterruptWatch& interrupt;
   Console& out;  // gets a line for each part of the proof
   Console& err;

@@ -41,6 +41,12 @@ class Communicator {
   virtual int rank() const noexcept = 0;
   virtual int world_size() const noexcept = 0;
 
+  // Whether calls with tensors of a GPU may be part of a recorded step (see StepGraph). The ranks record and launch the
+  // same steps then.
+  virtual bool can_be_recorded() const noexcept { return false; }
+  // To be asked before a recorded step with calls in it is launched. Throws: CommError if the group has ended.
+  virtual void check_alive() {}
+
   // Each element becomes the sum or maximum over the ranks' elements. A NaN stays one.
   void all_reduce(Tensor& x, ReduceOp op, std::string_view what = {});
   // Every rank's x becomes that of root. Any dtype.

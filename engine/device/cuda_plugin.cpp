@@ -124,8 +124,10 @@ bool load_cuda_plugin(std::string* why_not) {
   return info.device_count > 0;
 }
 
+const CudaPluginAbi* loaded_cuda_plugin() noexcept { return loaded.load(std::memory_order_acquire); }
+
 bool is_page_locked(const void* host) {
-  const CudaPluginAbi* const plugin = loaded.load(std::memory_order_acquire);
+  const CudaPluginAbi* const plugin = loaded_cuda_plugin();
   return plugin != nullptr && plugin->is_page_locked(host);
 }
 

@@ -3,8 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 namespace heddle {
+namespace comm {
+class Communicator;
+struct NcclOptions;
+}  // namespace comm
 
 // Changes with every change of this struct. The C++ interfaces behind it (DeviceRuntime, Backend) have no number of
 // their own: the plugin must be of the same version as the library.
@@ -20,7 +25,16 @@ struct CudaPluginAbi {
   void (*register_devices)(int count);
   // Whether GPUs copy from and to this host memory by themselves. Throws: DeviceError.
   bool (*is_page_locked)(const void* host);
+  // Of the NCCL that the plugin uses, as ncclGetVersion() says it; 0 in a build without.
+  int (*nccl_version)();
+  // Connects `count` ranks of a group at once, all of it or one; fills as many places of made. Contract:
+  // make_nccl_communicator() in nccl_comm/nccl_communicator.h.
+  void (*make_nccl_communicators)(comm::NcclOptions* ranks, std::size_t count,
+                                  std::unique_ptr<comm::Communicator>* made);
 };
+
+// The plugin in use; null before load_cuda_plugin() has found a GPU.
+const CudaPluginAbi* loaded_cuda_plugin() noexcept;
 
 inline constexpr const char* kCudaPluginEntry = "heddle_cuda_plugin";
 using CudaPluginEntry = const CudaPluginAbi* (*)();

@@ -1,5 +1,6 @@
 #include "engine/device/device_runtime.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <new>
@@ -26,6 +27,26 @@ std::unique_ptr<Stopwatch> DeviceRuntime::make_stopwatch() { return std::make_un
 
 DeviceProperties DeviceRuntime::properties() const {
   return {.name = description(), .memory_nbytes = memory_info().total_nbytes};
+}
+
+void DeviceRuntime::add_watch(WaitWatch& watch) {
+  const std::lock_guard lock(watch_mutex_);
+  watches_.push_back(&watch);
+}
+
+void DeviceRuntime::remove_watch(WaitWatch& watch) noexcept {
+  const std::lock_guard lock(watch_mutex_);
+  watches_.erase(std::remove(watches_.begin(), watches_.end(), &watch), watches_.end());
+}
+
+void DeviceRuntime::waiting(std::chrono::steady_clock::duration waited) {
+  const std::lock_guard lock(watch_mutex_);
+  for (std::size_t i = 0; i < watches_.size(); ++i) watches_[i]->waiting(waited);
+}
+
+bool DeviceRuntime::is_watched() const noexcept {
+  const std::lock_guard lock(watch_mutex_);
+  return !watches_.empty();
 }
 
 HostBuffer DeviceRuntime::allocate_host(std::size_t nbytes) {

@@ -2,9 +2,11 @@
 // and the CUDA plugin's. It must not know tensors.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,6 +98,16 @@ class Stopwatch {
   virtual double stop(Stream stream) = 0;
 };
 
+// Is asked while a host waits for a device whose work may never end by itself: that of a communicator whose peer is
+// gone.
+class WaitWatch {
+ public:
+  virtual ~WaitWatch() = default;
+  // The host has waited so long. Throws what is wrong; work that would never end has been ended then, if this is the
+  // thread that uses the communicator.
+  virtual void waiting(std::chrono::steady_clock::duration waited) = 0;
+};
+
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -136,6 +148,13 @@ class DeviceRuntime {
   // Blocks the host until all work of the stream is done. Throws: DeviceError if some of it failed.
   virtual void synchronize(Stream stream) = 0;
 
+  // Who is asked by every wait for this device, from any thread. The watch must live until remove_watch() returns.
+  void add_watch(WaitWatch& watch);
+  void remove_watch(WaitWatch& watch) noexcept;
+  // To be called again and again by a host that polls for work of this device. Throws: what a watch throws.
+  void waiting(std::chrono::steady_clock::duration waited);
+  bool is_watched() const noexcept;
+
   // For a program that launches kernels of its own, right before each launch and on the thread that makes it: the
   // device becomes the one that the thread's native calls go to, and error messages name the launch. Such work goes to
   // current_stream(device()), whose `handle` is the native stream (cudaStream_t), and is recorded like any other.
@@ -153,6 +172,11 @@ class DeviceRuntime {
   // Marks what the calling thread does between the two calls for a profiler; nothing if none is attached. Nests.
   virtual void begin_range(const char*) noexcept {}
   virtual void end_range() noexcept {}
+
+ private:
+  // Recursive: what a watch does may wait for the device, too.
+  mutable std::recursive_mutex watch_mutex_;
+  std::vector<WaitWatch*> watches_;  // guarded by watch_mutex_
 };
 
 // The runtime of a device. The CPU's exists always. Throws: InvalidArgument if the device was not registered.

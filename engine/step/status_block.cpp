@@ -49,13 +49,15 @@ void StatusReader::wait() const {
   const Device device = state_.device();
   DeviceRuntime& runtime = runtime_for(device);
   const Stream stream = current_stream(device);
-  const Clock::time_point end = Clock::now() + options_.deadline;
+  const Clock::time_point begin = Clock::now(), end = begin + options_.deadline;
   for (int looks = 0; !is_finished(); ++looks) {
     // Asked every time, for a device that failed never writes another record.
     if (runtime.is_done(stream) && !is_finished()) {
       throw DeviceError(join_text(device, " finished all work of the current stream, but update ", read_ + 1,
                                   " left no record: it was not queued, or on another stream"));
     }
+    // The work may be that of a communicator whose peer is gone.
+    runtime.waiting(Clock::now() - begin);
     if (Clock::now() > end) {
       throw DeviceError(
           join_text(device, " has not finished step ", read_ + 1, " within ", options_.deadline.count(), " ms"));

@@ -26,7 +26,8 @@ class StatusReader {
   void submitted(std::int64_t steps = 1);
   // The oldest record that was not read yet. Returns nothing if it is not finished, unless `room` more steps could not
   // be queued: then waits for it, without blocking the device, up to the deadline.
-  // Throws: DeviceError when the device failed or the deadline passed, with the step.
+  // Throws: DeviceError when the device failed or the deadline passed, with the step; what a watch of the device
+  // throws.
   std::optional<StatusRecord> next(std::int64_t room = 0);
   // Waits for it in any case; nothing if all are read.
   std::optional<StatusRecord> next_or_wait() { return next(options_.max_queued); }

@@ -4,6 +4,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/caching_allocator.h"
+#include "kernels/cuda/cuda_runtime.h"
 #include "kernels/launch/check.h"
 #include "kernels/launch/current_device.h"
 #include "kernels/launch/launch_log.h"
@@ -56,7 +57,14 @@ class CudaExecutableGraph final : public ExecutableGraph {
       : device_index_(device_index), graph_(graph), size_(size) {}
   ~CudaExecutableGraph() override {
     if (cudaSetDevice(device_index_) != cudaSuccess) return;
-    if (last_ != nullptr) cudaStreamSynchronize(last_);
+    if (last_ != nullptr) {
+      try {
+        wait_watched(runtime_for(Device::cuda(device_index_)), last_);
+      } catch (...) {
+        // Of work that has failed, which whoever waits for the device is told; a communicator has ended its own.
+      }
+      cudaStreamSynchronize(last_);
+    }
     cudaGraphExecDestroy(graph_);
   }
   void launch(Stream stream) override {

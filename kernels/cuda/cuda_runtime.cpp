@@ -1,7 +1,9 @@
 #include "kernels/cuda/cuda_runtime.h"
 
+#include <chrono>
 #include <cstring>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "kernels/cuda/cuda_recorder.h"
@@ -53,6 +55,39 @@ void add_limits(int index, const cudaDeviceProp& from, DeviceProperties& propert
 }
 
 }  // namespace
+
+namespace {
+
+// query: says cudaErrorNotReady, for a stream or an event.
+template <class Query>
+void poll_watched(DeviceRuntime& runtime, const char* call, const Query& query) {
+  if (!runtime.is_watched()) return;
+  // Short waits look often; a long one leaves the core.
+  constexpr int kBusyLooks = 200;
+  constexpr std::chrono::microseconds kPause{50};
+  const auto begin = std::chrono::steady_clock::now();
+  for (int looks = 0;; ++looks) {
+    const cudaError_t error = query();
+    if (error != cudaErrorNotReady) return check(error, call);
+    cudaGetLastError();
+    runtime.waiting(std::chrono::steady_clock::now() - begin);
+    if (looks < kBusyLooks) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+}
+
+}  // namespace
+
+void wait_watched(DeviceRuntime& runtime, cudaStream_t stream) {
+  poll_watched(runtime, "cudaStreamQuery", [stream] { return cudaStreamQuery(stream); });
+}
+
+void wait_watched(DeviceRuntime& runtime, cudaEvent_t event) {
+  poll_watched(runtime, "cudaEventQuery", [event] { return cudaEventQuery(event); });
+}
 
 bool is_page_locked(const void* host) {
   cudaPointerAttributes attributes{};
@@ -149,14 +184,18 @@ void CudaRuntime::copy_async(void* destination, Device destination_device, const
   use();
   if (destination_device.is_cpu()) {
     // Into ordinary memory CUDA copies before it returns.
-    if (is_recording() && !is_page_locked(destination)) refuse_in_recording("a copy to ordinary host memory");
+    const bool waits = !is_page_locked(destination);
+    if (waits) {
+      refuse_in_recording("a copy to ordinary host memory");
+      wait_watched(*this, handle_of(stream));
+    }
     HEDDLE_CUDA_CHECK(cudaMemcpyAsync(destination, source, nbytes, cudaMemcpyDeviceToHost, handle_of(stream)));
   } else if (source_device.is_cpu()) {
     if (is_page_locked(source)) {
       HEDDLE_CUDA_CHECK(cudaMemcpyAsync(destination, source, nbytes, cudaMemcpyHostToDevice, handle_of(stream)));
     } else {
       refuse_in_recording("a copy from ordinary host memory");
-      staging_->copy(destination, source, nbytes, handle_of(stream));
+      staging_->copy(destination, source, nbytes, handle_of(stream), *this);
     }
   } else if (destination_device == source_device) {
     HEDDLE_CUDA_CHECK(cudaMemcpyAsync(destination, source, nbytes, cudaMemcpyDeviceToDevice, handle_of(stream)));
@@ -250,6 +289,7 @@ bool CudaRuntime::is_done(Stream stream) {
 void CudaRuntime::synchronize(Stream stream) {
   refuse_in_recording("a wait for the device");
   use();
+  wait_watched(*this, handle_of(stream));
   HEDDLE_CUDA_CHECK(cudaStreamSynchronize(handle_of(stream)));
   forget_launches();
 }

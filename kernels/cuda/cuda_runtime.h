@@ -20,6 +20,12 @@ class EventPool;
 class StagingBuffers;
 class CudaRecorder;
 
+// Wait for what was queued on the stream or before the event, if somebody watches the device: then no wait may be
+// without an end. They ask the watches again and again. Where nobody watches they return at once; the caller's own wait
+// follows. Throw: DeviceError, what a watch throws.
+void wait_watched(DeviceRuntime& runtime, cudaStream_t stream);
+void wait_watched(DeviceRuntime& runtime, cudaEvent_t event);
+
 // See cuda_plugin.h.
 bool is_page_locked(const void* host);
 

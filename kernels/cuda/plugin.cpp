@@ -12,6 +12,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_runtime.h"
 #include "kernels/launch/launch_log.h"
+#include "nccl_comm/nccl_plugin.h"
 
 namespace heddle::cuda {
 namespace {
@@ -55,7 +56,9 @@ constexpr CudaPluginAbi kPlugin{.abi = kCudaPluginAbi,
                                 .built_for = HEDDLE_GPU_ARCHS,
                                 .count_devices = count_devices,
                                 .register_devices = register_devices,
-                                .is_page_locked = is_page_locked};
+                                .is_page_locked = is_page_locked,
+                                .nccl_version = comm::nccl_library_version,
+                                .make_nccl_communicators = comm::make_nccl_communicators};
 
 }  // namespace
 }  // namespace heddle::cuda

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <mutex>
 
+#include "engine/device/device_runtime.h"
+
 namespace heddle::cuda {
 
 // Two buffers that take turns. Thread-safe.
@@ -21,15 +23,15 @@ class StagingBuffers {
   StagingBuffers& operator=(const StagingBuffers&) = delete;
 
   // Copies to memory of the current device in stream order. Waits only for its own earlier copies, when both buffers
-  // are taken. Throws: DeviceError.
-  void copy(void* destination, const void* source, std::size_t nbytes, cudaStream_t stream);
+  // are taken. Throws: DeviceError, what a watch of the runtime throws.
+  void copy(void* destination, const void* source, std::size_t nbytes, cudaStream_t stream, DeviceRuntime& runtime);
 
  private:
   struct Buffer {
     void* data = nullptr;
     cudaEvent_t copied = nullptr;  // the last copy out of it
   };
-  static void prepare(Buffer& buffer);
+  static void prepare(Buffer& buffer, DeviceRuntime& runtime);
 
   std::mutex mutex_;
   std::array<Buffer, 2> buffers_{};

@@ -27,7 +27,7 @@ NO_GPU_WARNING = ("""echo "nvcc warning : Cannot find valid GPU for '-arch=nativ
                   " echo '#$ cicc --arch compute_75 -arch=sm_75' >&2")
 NO_GPU_ERROR = "echo 'nvcc fatal : no GPU' >&2; exit 1"
 ONE_GPU = "echo '#$ ptxas -arch=sm_90' >&2"
-LIBRARIES = ("cudart", "cublasLt", "cudnn")
+LIBRARIES = ("cudart", "cublasLt", "cudnn")  # without which there is no plugin
 
 
 class ToolkitTest(ConfigureCase):
@@ -37,7 +37,7 @@ class ToolkitTest(ConfigureCase):
         self.library = os.path.join(self.work, "empty.so")
         subprocess.run(["c++", "-shared", "-x", "c++", os.devnull, "-o", self.library], check=True)
 
-    def toolkit(self, name="toolkit", release="13.0", runtime="13000", cublas="13.1.0", cudnn="9.19.0",
+    def toolkit(self, name="toolkit", release="13.0", runtime="13000", cublas="13.1.0", cudnn="9.19.0", nccl="2.28.9",
                 known=(75, 80, 90, 100, 120), native=NO_GPU_ERROR):
         """A folder like that of a toolkit. A part whose version is None is missing."""
         root = os.path.join(self.work, name)
@@ -51,11 +51,12 @@ class ToolkitTest(ConfigureCase):
         for header, macros, version in (
                 ("cuda_runtime_api.h", ["CUDART_VERSION"], runtime and [runtime]),
                 ("cublasLt.h", ["CUBLAS_VER_MAJOR", "CUBLAS_VER_MINOR", "CUBLAS_VER_PATCH"], cublas and cublas.split(".")),
-                ("cudnn.h", ["CUDNN_MAJOR", "CUDNN_MINOR", "CUDNN_PATCHLEVEL"], cudnn and cudnn.split("."))):
+                ("cudnn.h", ["CUDNN_MAJOR", "CUDNN_MINOR", "CUDNN_PATCHLEVEL"], cudnn and cudnn.split(".")),
+                ("nccl.h", ["NCCL_MAJOR", "NCCL_MINOR", "NCCL_PATCH"], nccl and nccl.split("."))):
             if version:
                 with open(os.path.join(root, "include", header), "w", encoding="utf-8") as file:
                     file.writelines(f"#define {macro} {number}\n" for macro, number in zip(macros, version))
-        for library in LIBRARIES:
+        for library in (*LIBRARIES, "nccl"):
             os.symlink(self.library, os.path.join(root, "lib64", f"lib{library}.so"))
         return root
 
@@ -76,7 +77,7 @@ class ToolkitTest(ConfigureCase):
     def test_a_whole_toolkit_is_in_the_summary_with_paths_and_versions(self):
         root = self.toolkit()
         self.expect_summary(self.wanted(root), "CUDA runtime : 13000 (" + root, "cuBLASLt : 13.1.0 (" + root,
-                            "cuDNN : 9.19.0 (" + root, "nvcc : 13.0 (" + root + "/bin/nvcc)",
+                            "cuDNN : 9.19.0 (" + root, "NCCL : 2.28.9 (" + root, "ranks with a GPU each: yes, by NCCL", "nvcc : 13.0 (" + root + "/bin/nvcc)",
                             "CUDA : yes, for: 75, 80, 90, 100, 120 and PTX 75, 120")
 
     def test_nvcc_and_headers_of_two_toolkits_are_refused_with_both_paths(self):
@@ -276,6 +277,43 @@ class ToolkitTest(ConfigureCase):
                 self.expect_error(self.wanted(root, "-Dcudnn_root=" + root), "cuDNN is missing",
                                   "package: cudnn9-cuda-" + release[:2] + ")", "option cudnn_root")
                 self.again()
+
+
+    def test_the_plugin_is_built_without_an_nccl_that_is_missing_or_too_old(self):
+        missing = self.toolkit("missing", nccl=None)
+        old = self.toolkit("old", nccl="2.18.5")
+        no_library = self.toolkit("no_library")
+        os.remove(os.path.join(no_library, "lib64", "libnccl.so"))
+        for root, cause in ((missing, ["no " + missing + "/include/nccl.h", "option nccl_root names", "package: libnccl-dev"]),
+                            (old, ["NCCL 2.18.5 in " + old, "too old", "at least 2.19"]),
+                            (no_library, ["no libnccl.so in " + no_library, "package: libnccl-dev"])):
+            # An NCCL that the compiler finds on this machine does not count.
+            options = self.wanted(root, "-Dnccl_root=" + root)
+            with self.subTest(root=root):
+                self.expect_summary(options, "NCCL : no: ", "ranks with a GPU each: no: ", "CUDA : yes, for: ")
+                self.again()
+                self.expect_error([*options, "-Dnccl=enabled"], "option nccl is enabled, but NCCL is missing", *cause)
+                self.again()
+
+    def test_nccl_is_switched_off_and_on(self):
+        root = self.toolkit()
+        self.expect_summary(self.wanted(root, "-Dnccl=disabled"), "NCCL : no: switched off",
+                            "ranks with a GPU each: no: switched off")
+        self.again()
+        self.expect_summary(self.wanted(root, "-Dnccl=enabled"), "NCCL : 2.28.9 (" + root)
+        self.again()
+        self.expect_error(self.wanted(root, "-Dnccl=enabled", cuda="disabled"), "option nccl is enabled",
+                          "the CUDA plugin is not built")
+        self.again()
+        other = self.toolkit("other", nccl="2.20.3")
+        self.expect_summary(self.wanted(root, "-Dnccl_root=" + other), "NCCL : 2.20.3 (" + other + "/include)")
+
+    def test_nccl_is_found_where_the_compiler_looks(self):
+        root = self.toolkit(nccl=None)
+        os.remove(os.path.join(root, "lib64", "libnccl.so"))
+        other = self.toolkit("system")
+        self.env.update(CPLUS_INCLUDE_PATH=os.path.join(other, "include"), LIBRARY_PATH=os.path.join(other, "lib64"))
+        self.expect_summary(self.wanted(root), "NCCL : 2.28.9 (where the compiler looks)")
 
 
 def system_has(*options):

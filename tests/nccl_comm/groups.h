@@ -17,9 +17,17 @@ struct GroupKind {
   // The ends of a new group, by rank.
   std::function<std::vector<std::unique_ptr<comm::Communicator>>(int world_size, const comm::CommunicatorOptions&)>
       make;
+  int most_ranks = 1024;
+  // Each rank has a GPU of its own, for which `devices` has the first one.
+  bool gpu_each = false;
+  // A library adds in an order of its own, and may round bf16 after each addition.
+  bool adds_in_rank_order = true;
+
+  // Of a rank, where `device` is one of devices.
+  Device device_of(int rank, Device device) const { return gpu_each && !device.is_cpu() ? Device::cuda(rank) : device; }
 };
 
-// In-process, and Gloo where this build has it.
+// In-process, and Gloo and NCCL where this build and machine have them.
 const std::vector<GroupKind>& group_kinds();
 
 // Runs body on every rank of a new group, each on a thread.

@@ -76,9 +76,11 @@ TEST_CASE("auto trains on the CPU where there is no GPU, with one notice") {
 }
 
 TEST_CASE("devices that do not exist and lists of devices are refused") {
-  CHECK(contains(refusal("", "cuda:0,1"), "one device"));
-  CHECK(contains(refusal("", "cuda:x"), "expected cuda or cuda:i"));
-  CHECK(contains(refusal("", "cuda:"), "expected cuda or cuda:i"));
+  CHECK(contains(refusal("", "cuda:0,1"), "names 2 GPUs, and there is 1 rank"));
+  CHECK(contains(refusal("", "cuda:0,"), "expected cuda, cuda:i"));
+  CHECK(contains(refusal("", "cuda:1,1"), "names cuda:1 twice"));
+  CHECK(contains(refusal("", "cuda:x"), "expected cuda, cuda:i"));
+  CHECK(contains(refusal("", "cuda:"), "expected cuda, cuda:i"));
   CHECK(contains(refusal("", "cuda0"), "expected auto, cpu or cuda"));
   if (kKind == "sim") CHECK(contains(refusal("", "cuda:99"), "cuda:0 to cuda:"));
 }
@@ -103,6 +105,7 @@ TEST_CASE("the doctor tells whether there is a plugin and what it finds") {
     CHECK(contains(plain.out, "libheddle_cuda.so"));
     CHECK(contains(plain.out, "cuda:0"));
     CHECK(contains(plain.out, "simulated"));
+    CHECK(contains(plain.out, "NCCL"));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "engine/device/device_runtime.h"
+#include "nccl_comm/nccl_communicator.h"
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 
@@ -31,21 +32,54 @@ TEST_CASE("two epochs of LeNet on the GPU land where the CPU does") {
   }
 }
 
-TEST_CASE("two ranks on one GPU land where one rank does") {
+TEST_CASE("two ranks on one GPU, or with a GPU each, land where one rank does") {
   const TempFolder folder;
   write_small_dataset(folder.path(), 200, 100);
+  const bool two_gpus = is_registered(Device::cuda(1)), nccl = comm::why_no_nccl().empty();
   std::vector<tools::Json> last;
-  for (const std::string ranks : {"1", "2"}) {
-    const std::string run = folder / ranks;
+  for (const auto& [ranks, device] : {std::pair{"1", "cuda"}, {"2", "cuda:0"}, {"2", "cuda:0,1"}, {"2", "cuda"}}) {
+    if (!two_gpus && std::string(device) == "cuda:0,1") continue;
+    const std::string run = folder / (std::string(ranks) + device);
     const ProcessResult result = heddle(small_training(
-        folder.path(), run, {"--epochs", "2", "--momentum", "0.9", "--device", "cuda", "--ranks", ranks}));
+        folder.path(), run, {"--epochs", "2", "--momentum", "0.9", "--device", device, "--ranks", ranks}));
     INFO(result.out << result.err);
     REQUIRE(result.exit_code == 0);
     last.push_back(tools::Json::parse(metrics_of(run).back()));
+    if (std::string(ranks) == "1") continue;
+    const bool apart = two_gpus && std::string(device) != "cuda:0";
+    CHECK(contains(result.out, apart ? "device   cuda:0, cuda:1: " : "device   cuda:0: "));
+    CHECK(contains(result.out, apart && nccl ? "exchanged by nccl" : "exchanged by in-process"));
   }
-  for (const char* const name : {"train_loss", "test_loss", "test_accuracy"}) {
-    CHECK(last[1][name].get<double>() == Approx(last[0][name].get<double>()).epsilon(0.01));
+  for (const tools::Json& other : last) {
+    for (const char* const name : {"train_loss", "test_loss", "test_accuracy"}) {
+      CHECK(other[name].get<double>() == Approx(last[0][name].get<double>()).epsilon(0.01));
+    }
   }
+}
+
+TEST_CASE("more ranks than GPUs share them in turn, and a run with NCCL that was interrupted continues exactly") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 200, 20);
+  const auto arguments = [&](const std::string& out, const std::string& ranks) {
+    return small_training(folder.path(), folder / out, {"--epochs", "3", "--device", "cuda", "--ranks", ranks});
+  };
+  const ProcessResult shared = heddle(arguments("shared", "3"));
+  INFO(shared.out << shared.err);
+  CHECK(shared.exit_code == 0);
+  REQUIRE(heddle(arguments("whole", "2")).exit_code == 0);
+  ProcessOptions options;
+  options.arguments = arguments("parts", "2");
+  Process process(heddle_path(), options);
+  REQUIRE(process.wait_for_output("epoch 1/3"));
+  process.send_signal(SIGINT);
+  const ProcessResult first = process.wait();
+  INFO(first.out << first.err);
+  REQUIRE(first.exit_code == 130);
+  const ProcessResult rest = heddle({"train", "--resume", folder / "parts"});
+  INFO(rest.out << rest.err);
+  REQUIRE(rest.exit_code == 0);
+  CHECK(weights_of(folder / "parts") == weights_of(folder / "whole"));
+  CHECK(metrics_of(folder / "parts") == metrics_of(folder / "whole"));
 }
 
 TEST_CASE("a reproducible run on the GPU has the same bits for any number of ranks") {

@@ -18,7 +18,9 @@ const heddle::CudaPluginAbi kPlugin{.abi = OTHER_ABI,
                                     .built_for = "nothing",
                                     .count_devices = no_device,
                                     .register_devices = nullptr,
-                                    .is_page_locked = nullptr};
+                                    .is_page_locked = nullptr,
+                                    .nccl_version = nullptr,
+                                    .make_nccl_communicators = nullptr};
 
 }  // namespace
 

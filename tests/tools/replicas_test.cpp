@@ -49,6 +49,7 @@ Outcome train(const TempFolder& folder, const std::string& run, std::vector<std:
   const tools::TrainingJob job{.options = options,
                                .resumes = false,
                                .runtime = runtime,
+                               .device = runtime.device,
                                .description = description,
                                .data = data_description,
                                .train = train_set,

@@ -14,9 +14,10 @@
 namespace heddle::tools::bench {
 namespace {
 
-AllReduceResult run_case(const AllReduceCase& what, const RankHost& host, Device device, int repeats) {
+AllReduceResult run_case(const AllReduceCase& what, const RankHost& host, int repeats) {
   AllReduceResult result;
   host.run(what.backend, what.ranks, [&](comm::Communicator& communicator) {
+    const Device device = host.device_of(what.backend, communicator.rank());
     const RankStream stream(device, &communicator);
     AllReduceResult of_rank = measure_all_reduce(communicator, what, device, repeats);
     // All ranks have the same. Of threads one may write.
@@ -45,7 +46,7 @@ int run_all_reduce(const std::vector<AllReduceCase>& cases, const RankHost& host
   print(all_reduce_heading(timed));
   std::vector<AllReduceResult> results;
   for (const AllReduceCase& what : cases) {
-    results.push_back(run_case(what, host, runtime.device, repeats));
+    results.push_back(run_case(what, host, repeats));
     print(all_reduce_line(results.back()));
   }
   const auto wrong =

@@ -2,15 +2,24 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/core/parallel.h"
 #include "engine/core/text.h"
 #include "nccl_comm/gloo_communicator.h"
 #include "nccl_comm/inproc_communicator.h"
+#include "nccl_comm/nccl_communicator.h"
 #include "nccl_comm/rank_threads.h"
+#include "tools/bench/arguments.h"
 #include "tools/rank_process.h"
 #include "tools/usage_error.h"
 
 namespace heddle::tools::bench {
+namespace {
+
+constexpr std::int64_t kMaxRanks = 1024;
+
+}  // namespace
 
 std::vector<std::string> thread_backends() {
   std::vector<std::string> names{"in-process"};
@@ -19,14 +28,32 @@ std::vector<std::string> thread_backends() {
 }
 
 std::vector<std::string> RankHost::backends() const {
-  return processes_ == nullptr ? thread_backends() : std::vector<std::string>{processes_->name()};
+  if (processes_ != nullptr) return {processes_->name()};
+  if (devices_.front().is_cpu()) return thread_backends();
+  // Gloo moves tensors of the CPU.
+  std::vector<std::string> names{"in-process"};
+  if (comm::why_no_nccl().empty()) names.emplace_back("nccl");
+  return names;
+}
+
+int RankHost::most_ranks(const std::string& backend) const {
+  constexpr int kMany = 1024;
+  return backend == "nccl" && processes_ == nullptr ? static_cast<int>(devices_.size()) : kMany;
+}
+
+Device RankHost::device_of(const std::string& backend, int rank) const {
+  return backend == "nccl" && processes_ == nullptr ? devices_[static_cast<std::size_t>(rank)] : devices_.front();
 }
 
 void RankHost::run(const std::string& backend, int ranks, const std::function<void(comm::Communicator&)>& body) const {
   if (processes_ == nullptr) {
     if (backend == "in-process") return comm::run_rank_threads(ranks, options_, body);
     if (backend == "gloo") return comm::run_rank_threads(comm::make_gloo_group(ranks, options_), body);
-    throw UsageError(unknown_name_message("backend", backend, thread_backends()));
+    if (backend == "nccl") {
+      return comm::run_rank_threads(comm::make_nccl_group({devices_.begin(), devices_.begin() + ranks}, options_),
+                                    body);
+    }
+    throw UsageError(unknown_name_message("backend", backend, backends()));
   }
   if (ranks == processes_->world_size()) return body(*processes_);
   if (ranks != 1) {
@@ -58,8 +85,11 @@ StartedRanks start_ranks(const ParsedArguments& arguments) {
   }
   const std::optional<comm::LaunchEnv> launch = find_launcher(arguments);
   if (!launch) {
+    for (const std::string& n : parse_list(arguments.has("ranks") ? arguments.get("ranks") : "2", "ranks")) {
+      started.settings.ranks = std::max(started.settings.ranks, parse_whole_number(n, "ranks", 1, kMaxRanks));
+    }
     started.runtime = start_runtime(started.settings);
-    started.host = std::make_unique<RankHost>(communicator_options(started.settings));
+    started.host = std::make_unique<RankHost>(communicator_options(started.settings), started.runtime.devices);
     return started;
   }
   apply_launcher(*launch, started.settings);
@@ -67,9 +97,10 @@ StartedRanks start_ranks(const ParsedArguments& arguments) {
   options.settings = started.settings;
   options.store = arguments.get("store");
   std::unique_ptr<comm::Communicator> processes = join_ranks(*launch, options);
+  started.settings = options.settings;
   started.runtime = start_runtime(started.settings);
   share_threads(*processes, started.settings, started.runtime);
-  started.host = std::make_unique<RankHost>(std::move(processes));
+  started.host = std::make_unique<RankHost>(std::move(processes), started.runtime.device);
   return started;
 }
 

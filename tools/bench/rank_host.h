@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/comm/communicator.h"
@@ -19,10 +20,12 @@ std::vector<std::string> thread_backends();
 
 class RankHost {
  public:
-  // Ranks as threads.
-  explicit RankHost(const comm::CommunicatorOptions& options) : options_(options) {}
+  // Ranks as threads: tensors are on the first device, or on one device each.
+  RankHost(const comm::CommunicatorOptions& options, std::vector<Device> devices)
+      : options_(options), devices_(std::move(devices)) {}
   // This process is a rank.
-  explicit RankHost(std::unique_ptr<comm::Communicator> processes) : processes_(std::move(processes)) {}
+  RankHost(std::unique_ptr<comm::Communicator> processes, Device device)
+      : devices_{device}, processes_(std::move(processes)) {}
 
   bool are_processes() const noexcept { return processes_ != nullptr; }
   // Null if ranks are threads.
@@ -31,6 +34,10 @@ class RankHost {
   bool reports() const noexcept { return processes_ == nullptr || processes_->rank() == 0; }
   // Backends and numbers of ranks that there can be: what the processes are, or all that threads can.
   std::vector<std::string> backends() const;
+  // Most ranks that a backend can have here.
+  int most_ranks(const std::string& backend) const;
+  // Of a rank's tensors.
+  Device device_of(const std::string& backend, int rank) const;
 
   // Calls body on every rank of a group, with as many threads for each as num_threads() gives to so many, and returns
   // when all are done. Of processes a group has all, or only the first one: the others wait for it without a body.
@@ -39,6 +46,7 @@ class RankHost {
 
  private:
   comm::CommunicatorOptions options_;
+  std::vector<Device> devices_;
   std::unique_ptr<comm::Communicator> processes_;
 };
 

@@ -1,0 +1,16 @@
+// What the CUDA plugin holds of NCCL, or holds in its place in a build without. Called by libheddle through the
+// plugin's entry.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "nccl_comm/nccl_communicator.h"
+
+namespace heddle::comm {
+
+// Contracts: engine/device/cuda_plugin_abi.h.
+int nccl_library_version();
+void make_nccl_communicators(NcclOptions* ranks, std::size_t count, std::unique_ptr<Communicator>* made);
+
+}  // namespace heddle::comm
