@@ -20,7 +20,8 @@ struct SavedModel {
 
 // `checkpoint` is a file, the folder of a run (its newest checkpoint), or a folder of checkpoints. A file that was not
 // written by Heddle holds weights only (with PyTorch's names): then `model` says what they belong to, with the image
-// size and, if they are ten, the classes of Fashion-MNIST. Throws: IoError; UsageError; InvalidArgument if the weights do not fit the model.
+// size and, if they are ten, the classes of Fashion-MNIST. Throws: IoError; UsageError; InvalidArgument if the weights
+// do not fit the model.
 SavedModel load_saved_model(const std::string& checkpoint, const std::string& model, Device device);
 
 }  // namespace heddle::tools
