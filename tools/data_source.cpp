@@ -25,7 +25,7 @@ bool is_fashion_mnist(const datasets::DatasetFile& file, std::size_t place) {
 }  // namespace
 
 datasets::ImageDatasetPair load_data(const Settings& settings) {
-  return datasets::load_dataset(settings.dataset, {.folder = settings.data_dir});
+  return datasets::load_dataset(settings.dataset, {.folder = settings.data_dir, .image_size = settings.image_size});
 }
 
 void print_data(const datasets::ImageDatasetPair& data, const Settings& settings, Console& out, Console& err) {
