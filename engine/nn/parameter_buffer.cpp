@@ -57,7 +57,8 @@ std::int64_t ParameterBuffer::lay_out(Module& module) {
 void ParameterBuffer::make_gradients(std::int64_t numel, Device device) {
   all_gradients_ = Tensor::zeros({numel + tail_slot::kCount}, DType::f32, device);
   gradients_ = all_gradients_.narrow(0, numel);
-  tail_ = all_gradients_.narrow(numel, tail_slot::kCount);
+  // With a version of its own: what losses leave in the tail changes no gradient.
+  tail_ = all_gradients_.slice_of_flat(numel, {tail_slot::kCount});
   for (ParameterSegment& segment : segments_) {
     segment.gradient = gradients_.slice_of_flat(segment.begin, segment.variable.shape());
   }

@@ -122,6 +122,11 @@ HEDDLE_INLINE void sum_period(std::int64_t n, std::int64_t period, float* const 
   for (; place < period; place += kLanes) sum_group<1, Sums>(n, period, place, sums, term);
 }
 
+// Makes a period of the first `channels` values.
+HEDDLE_INLINE void repeat(float* values, std::int64_t channels, std::int64_t period) {
+  for (std::int64_t i = channels; i < period; ++i) values[i] = values[i - channels];
+}
+
 // The sum of a channel's places.
 HEDDLE_INLINE double fold(const float* sums, std::int64_t c, std::int64_t channels, std::int64_t period) {
   double total = 0.0;
@@ -137,14 +142,16 @@ void batch_norm_statistics(const BatchNormBlock& block, const float* x, double* 
   const std::int64_t channels = block.channels, n = block.rows * channels, period = batch_norm_period(channels);
   float* const start = scratch;
   float* const sums = scratch + period;
-  for (std::int64_t i = 0; i < period; ++i) start[i] = x[i % channels];
+  for (std::int64_t c = 0; c < channels; ++c) start[c] = x[c];
+  repeat(start, channels, period);
   sum_period<1>(n, period, {sums}, [&](auto whole, std::int64_t e, std::int64_t place, Vec* v) {
     v[0] = load_part(whole, x, e, n) - load(start + place);
   });
   const auto rows = static_cast<double>(block.rows);
   for (std::int64_t c = 0; c < channels; ++c) mean[c] = fold(sums, c, channels, period) / rows;
   // sums: now the mean's distance from the first row.
-  for (std::int64_t i = 0; i < period; ++i) sums[i] = static_cast<float>(mean[i % channels]);
+  for (std::int64_t c = 0; c < channels; ++c) sums[c] = static_cast<float>(mean[c]);
+  repeat(sums, channels, period);
   for (std::int64_t c = 0; c < channels; ++c) {
     const double lost = mean[c] - static_cast<double>(sums[c]);
     mean[c] += static_cast<double>(start[c]);
