@@ -34,7 +34,7 @@ TEST_CASE("resnet18 trains, is evaluated, says what it sees, and a resumed run e
   const std::vector<std::string> metrics = metrics_of(data.folder / "whole");
   REQUIRE(metrics.size() == 4);
   const double first = number_after(metrics.front(), "\"train_loss\":");
-  CHECK(number_after(metrics.back(), "\"train_loss\":") < 0.9 * first);
+  CHECK(number_after(metrics.back(), "\"train_loss\":") < 0.7 * first);
 
   const ProcessResult eval = heddle({"eval", "--json", "--checkpoint", data.folder / "whole"});
   REQUIRE(eval.exit_code == 0);
