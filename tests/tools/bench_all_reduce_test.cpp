@@ -45,7 +45,7 @@ Printed run_planted(const std::vector<AllReduceCase>& cases, const testing::Plan
     const int err_fd = ::open((name + "-err").c_str(), O_CREAT | O_WRONLY, 0600);
     {
       Console out(out_fd), err(err_fd);
-      const RankHost host(std::make_unique<testing::PlantedCommunicator>(real, wrong));
+      const RankHost host(std::make_unique<testing::PlantedCommunicator>(real, wrong), Device::cpu());
       codes[static_cast<std::size_t>(rank)] =
           run_all_reduce(cases, host, {.device = Device::cpu(), .device_name = "a CPU"}, 2, {}, out, err);
     }
