@@ -208,8 +208,8 @@ class Backend {
   // when all is read.
   virtual void gather_images(const Tensor& images, const Tensor& labels, const Tensor& order, Tensor& cursor,
                              const GatherImagesParams& params, Tensor& y, Tensor& batch_labels) = 0;
-  // y[i] = hash_bits (core/bit_hash.h) of all bytes of tensors[i], which may have any dtypes; y i64 (number of tensors).
-  // The same value on every backend. One kernel on a GPU for up to 128 tensors.
+  // y[i] = hash_bits (core/bit_hash.h) of all bytes of tensors[i], which may have any dtypes; y i64 (number of
+  // tensors). The same value on every backend. One kernel on a GPU for up to 128 tensors.
   virtual void hash(std::span<const Tensor> tensors, Tensor& y) = 0;
 };
 
