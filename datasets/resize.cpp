@@ -20,15 +20,15 @@ std::vector<Resizer::Taps> Resizer::taps_for(std::int64_t from, std::int64_t to,
       tap.begin = static_cast<std::int64_t>(low);
       for (std::int64_t j = tap.begin; j < from && static_cast<double>(j) < high; ++j) {
         const double covered = std::min(high, static_cast<double>(j + 1)) - std::max(low, static_cast<double>(j));
-        tap.weights.push_back(static_cast<float>(covered / scale));
+        tap.weights.push_back(covered / scale);
       }
     } else {
       // Centres of pixels lie at halves; outside the outermost centres the edge value holds.
       const double centre = (static_cast<double>(i) + 0.5) * scale - 0.5;
       const double inside = std::clamp(centre, 0.0, static_cast<double>(from - 1));
       tap.begin = std::min(static_cast<std::int64_t>(inside), std::max<std::int64_t>(from - 2, 0));
-      const auto share = static_cast<float>(inside - static_cast<double>(tap.begin));
-      tap.weights.push_back(1.0f - share);
+      const double share = inside - static_cast<double>(tap.begin);
+      tap.weights.push_back(1.0 - share);
       if (from > 1) tap.weights.push_back(share);
     }
   }
@@ -43,22 +43,25 @@ Resizer::Resizer(Size from, Size to, std::int64_t channels, Shrink shrink) : fro
   columns_ = taps_for(from.width, to.width, shrink);
 }
 
+// Sums in double are right to 1e-12; with this much on top halves are rounded upwards whatever those last bits are.
+constexpr double kHalf = 0.5 + 1e-9;
+
 void Resizer::run(const std::uint8_t* source, std::uint8_t* target) const {
-  std::vector<float> row(static_cast<std::size_t>(from_.width * channels_));  // one target row at the source's width
+  std::vector<double> row(static_cast<std::size_t>(from_.width * channels_));  // one target row at the source's width
   for (const Taps& vertical : rows_) {
-    std::fill(row.begin(), row.end(), 0.0f);
+    std::fill(row.begin(), row.end(), 0.0);
     for (std::size_t j = 0; j < vertical.weights.size(); ++j) {
       const std::uint8_t* line = source + (static_cast<std::size_t>(vertical.begin) + j) * row.size();
-      for (std::size_t x = 0; x < row.size(); ++x) row[x] += vertical.weights[j] * static_cast<float>(line[x]);
+      for (std::size_t x = 0; x < row.size(); ++x) row[x] += vertical.weights[j] * line[x];
     }
     for (const Taps& horizontal : columns_) {
       for (std::int64_t c = 0; c < channels_; ++c) {
-        float sum = 0.0f;
+        double sum = 0.0;
         for (std::size_t j = 0; j < horizontal.weights.size(); ++j) {
           const std::int64_t x = horizontal.begin + static_cast<std::int64_t>(j);
           sum += horizontal.weights[j] * row[static_cast<std::size_t>(x * channels_ + c)];
         }
-        *target++ = static_cast<std::uint8_t>(std::clamp(std::floor(sum + 0.5f), 0.0f, 255.0f));
+        *target++ = static_cast<std::uint8_t>(std::clamp(std::floor(sum + kHalf), 0.0, 255.0));
       }
     }
   }

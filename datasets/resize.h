@@ -35,7 +35,7 @@ class Resizer {
   // Source positions [begin, begin + weights.size()) that make one target position; the weights add up to 1.
   struct Taps {
     std::int64_t begin = 0;
-    std::vector<float> weights;
+    std::vector<double> weights;
   };
   static std::vector<Taps> taps_for(std::int64_t from, std::int64_t to, Shrink shrink);
 

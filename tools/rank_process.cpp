@@ -126,6 +126,15 @@ std::string processors() {
   return text;
 }
 
+// Throws: UsageError if NCCL or one of the GPUs cannot be used by so many ranks.
+std::vector<Device> check_gpus(const std::string& name, int ranks) {
+  std::vector<Device> devices = choose_cuda_devices(name, ranks);
+  if (const std::string missing = comm::why_no_nccl(); !missing.empty()) {
+    throw UsageError(fmt::format("--device {} with ranks in several processes: {}", name, missing));
+  }
+  return devices;
+}
+
 // The GPU of this rank: of those that --device names, or of all, the one whose place is that of the rank among those of
 // its machine. Throws: UsageError, CommError.
 Device own_gpu(comm::Communicator& hosts, const std::string& name) {
@@ -134,10 +143,7 @@ Device own_gpu(comm::Communicator& hosts, const std::string& name) {
   const std::string& own = machines[static_cast<std::size_t>(hosts.rank())];
   const auto ranks = static_cast<int>(std::count(machines.begin(), machines.end(), own));
   const auto place = static_cast<std::size_t>(std::count(machines.begin(), machines.begin() + hosts.rank(), own));
-  const std::vector<Device> devices = choose_cuda_devices(name, ranks);
-  if (const std::string missing = comm::why_no_nccl(); !missing.empty()) {
-    throw UsageError(fmt::format("--device {} with ranks in several processes: {}", name, missing));
-  }
+  const std::vector<Device> devices = check_gpus(name, ranks);
   // A launcher may have given each process GPUs of its own, of which it sees no other; NCCL finds those that share one.
   if (devices.size() == 1 && name == "cuda") return devices.front();
   if (place >= devices.size()) {
@@ -179,6 +185,8 @@ std::optional<comm::LaunchEnv> find_launcher(const ParsedArguments& arguments) {
 void apply_launcher(const comm::LaunchEnv& launch, Settings& settings) {
   settings.ranks = launch.world_size;
   if (settings.device == "auto") settings.device = "cpu";
+  // What can be known before the others are there.
+  if (settings.device.starts_with("cuda")) check_gpus(settings.device, launch.world_size);
 }
 
 std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, TrainOptions& options,

@@ -65,12 +65,6 @@ void Variable::zero_grad() {
   state_->slot.fresh = true;
 }
 
-void Variable::keep_grad() {
-  HEDDLE_CHECK(defined(), kUndefined);
-  HEDDLE_CHECK(is_leaf() && state_->slot.grad.defined(), "keep_grad() on a variable that has no gradient");
-  state_->slot.fresh = false;
-}
-
 bool Variable::grad_is_fresh() const noexcept { return !defined() || state_->slot.fresh; }
 
 Variable Variable::detach() const { return Variable(data()); }

@@ -42,9 +42,6 @@ class Variable {
   Tensor& grad();
   // Marks the gradient as fresh: the next contribution is stored over it, not added. Runs no kernel.
   void zero_grad();
-  // What the gradient's memory holds is the gradient, as if a backward pass had stored it. For the owner of that
-  // memory.
-  void keep_grad();
   // True until a contribution arrives after zero_grad() (or since the beginning).
   bool grad_is_fresh() const noexcept;
   // The same values without history, sharing memory.

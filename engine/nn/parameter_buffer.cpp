@@ -57,8 +57,7 @@ std::int64_t ParameterBuffer::lay_out(Module& module) {
 void ParameterBuffer::make_gradients(std::int64_t numel, Device device) {
   all_gradients_ = Tensor::zeros({numel + tail_slot::kCount}, DType::f32, device);
   gradients_ = all_gradients_.narrow(0, numel);
-  // With a version of its own: what losses leave in the tail changes no gradient.
-  tail_ = all_gradients_.slice_of_flat(numel, {tail_slot::kCount});
+  tail_ = all_gradients_.narrow(numel, tail_slot::kCount);
   for (ParameterSegment& segment : segments_) {
     segment.gradient = gradients_.slice_of_flat(segment.begin, segment.variable.shape());
   }
@@ -91,14 +90,9 @@ void ParameterBuffer::finish_gradients(std::size_t first, std::size_t last) {
       // Nothing writes the gradient of a frozen parameter, but it may hold one from before it was frozen.
       if (!segment.zeroed) segment.gradient.fill_zero();
       segment.zeroed = true;
-    } else if (segment.variable.grad_is_fresh()) {
-      // What no step contributes to (a bias in front of a batch norm) is zeroed once, as long as nobody writes there.
-      const bool is_zero = segment.zeroed && segment.gradient.version() == segment.zeroed_version;
-      is_zero ? segment.variable.keep_grad() : static_cast<void>(segment.variable.grad());
-      segment.zeroed = true;
-      segment.zeroed_version = segment.gradient.version();
     } else {
       segment.zeroed = false;
+      if (segment.variable.grad_is_fresh()) segment.variable.grad();
     }
   }
   if (last == segments_.size()) tail_.read();

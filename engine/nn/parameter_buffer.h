@@ -19,9 +19,8 @@ struct ParameterSegment {
   std::int64_t numel = 0;
   // begin of the next segment: numel rounded up to 16 bytes, the rest is zero in data and gradients.
   std::int64_t end = 0;
-  Tensor gradient;                   // the view of the gradient buffer
-  bool zeroed = false;               // the gradient was zero-filled, and no backward pass has written it since
-  std::uint64_t zeroed_version = 0;  // the gradient's then
+  Tensor gradient;      // the view of the gradient buffer
+  bool zeroed = false;  // frozen, and its gradient is known to be zero
 };
 
 // Moves a model's parameters (f32, in forward order) into one flat buffer; the model's variables become views of it,

@@ -64,10 +64,12 @@ void add(Values& to, const Values& from) {
 
 TEST_CASE("running statistics of ranks that trained on their own shares become their mean, everywhere") {
   for (const testing::GroupKind& kind : testing::group_kinds()) {
-    for (const Device device : kind.devices) {
+    if (kind.most_ranks < 2) continue;
+    for (const Device first_device : kind.devices) {
       std::vector<Values> means(2), vars(2), own(2);
       testing::run_group(kind, 2, kPatient, [&](Communicator& c) {
         const auto rank = static_cast<std::size_t>(c.rank());
+        const Device device = kind.device_of(c.rank(), first_device);
         nn::BatchNorm2d norm(1);
         draw(norm, device);
         const float first = c.rank() == 0 ? 1.f : 5.f;
@@ -77,7 +79,7 @@ TEST_CASE("running statistics of ranks that trained on their own shares become t
         means[rank] = norm.running_mean().data().to_vector<float>();
         vars[rank] = norm.running_var().data().to_vector<float>();
       });
-      CAPTURE(kind.name, device.to_string());
+      CAPTURE(kind.name, first_device.to_string());
       CHECK(own[0][0] == Approx(0.25));
       CHECK(own[1][0] == Approx(0.65));
       CHECK(means[0][0] == Approx(0.45));
@@ -92,6 +94,7 @@ TEST_CASE("synchronised batch norms do with shares what one does with the whole 
   for (const testing::GroupKind& kind : testing::group_kinds()) {
     for (const Device device : kind.devices) {
       for (const Sizes& shares : {Sizes{3, 2}, Sizes{4, 0, 1}}) {
+        if (static_cast<int>(shares.size()) > kind.most_ranks) continue;
         std::int64_t images = 0;
         for (const std::int64_t share : shares) images += share;
         const Tensor x = random_images({images, 3, 2, 5}, 1).to(device),
@@ -102,12 +105,14 @@ TEST_CASE("synchronised batch norms do with shares what one does with the whole 
         std::vector<Pass> passes(shares.size());
         testing::run_group(kind, static_cast<int>(shares.size()), kPatient, [&](Communicator& c) {
           const auto rank = static_cast<std::size_t>(c.rank());
+          const Device own_device = kind.device_of(c.rank(), device);
           nn::BatchNorm2d norm(5);
-          draw(norm, device);
+          draw(norm, own_device);
           const nn::SynchronisedBatchNorms together(norm, c);
           std::int64_t begin = 0;
           for (std::size_t r = 0; r < rank; ++r) begin += shares[r];
-          passes[rank] = run_pass(norm, x.narrow(begin, shares[rank]), dy.narrow(begin, shares[rank]));
+          const auto share = [&](const Tensor& all) { return all.narrow(begin, shares[rank]).to(own_device); };
+          passes[rank] = run_pass(norm, share(x), share(dy));
         });
         Pass joined;
         for (const Pass& pass : passes) {

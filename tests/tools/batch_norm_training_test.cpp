@@ -115,7 +115,7 @@ std::vector<Result> run_ranks(const testing::GroupKind& kind, int ranks, const t
                               const datasets::ImageDatasetPair& data, Device device, int epochs) {
   std::vector<Result> results(static_cast<std::size_t>(ranks));
   testing::run_group(kind, ranks, kPatient, [&](comm::Communicator& c) {
-    results[static_cast<std::size_t>(c.rank())] = run(settings, data, device, &c, epochs);
+    results[static_cast<std::size_t>(c.rank())] = run(settings, data, kind.device_of(c.rank(), device), &c, epochs);
   });
   return results;
 }
@@ -132,7 +132,7 @@ TEST_CASE("ranks have the same running statistics after each epoch, and the pari
   for (const testing::GroupKind& kind : testing::group_kinds()) {
     for (const Device device : kind.devices) {
       for (const int ranks : {2, 3}) {
-        if (kWatchesRaces && ranks == 3) continue;
+        if ((kWatchesRaces && ranks == 3) || ranks > kind.most_ranks) continue;
         CAPTURE(kind.name, device.to_string(), ranks);
         for (const Result& result : run_ranks(kind, ranks, settings_of(10), images(), device, 2)) {
           CHECK(result.differs.empty());
@@ -155,7 +155,7 @@ TEST_CASE("with synchronised batch norms several ranks train what one trains on 
       settings.sync_bn = true;
       for (const int ranks : {2, 3}) {
         // The pieces of 3 ranks are other images than those of one.
-        if ((pieces && ranks == 3) || (kWatchesRaces && ranks == 3)) continue;
+        if ((pieces && ranks == 3) || (kWatchesRaces && ranks == 3) || ranks > kind.most_ranks) continue;
         CAPTURE(kind.name, device.to_string(), ranks, pieces);
         const std::vector<Result> all = run_ranks(kind, ranks, settings, images(), device, 1);
         for (const Result& result : all) {
@@ -183,7 +183,7 @@ TEST_CASE("a reproducible training with batch norm has the same bits for every n
     for (const testing::GroupKind& kind : testing::group_kinds()) {
       if (std::find(kind.devices.begin(), kind.devices.end(), device) == kind.devices.end()) continue;
       for (const int ranks : {1, 2, 3, 4}) {
-        if (kWatchesRaces && ranks != 2) continue;
+        if ((kWatchesRaces && ranks != 2) || ranks > kind.most_ranks) continue;
         CAPTURE(kind.name, device.to_string(), ranks);
         for (const Result& result : run_ranks(kind, ranks, settings, images(), device, 2)) {
           CHECK(result.weights == wanted.weights);
@@ -219,15 +219,9 @@ TEST_CASE("the bias of a convolution in front of a batch norm never moves") {
     return std::vector<float>();
   };
   const std::vector<float> bias = values("0.bias"), weight = values("0.weight"), last = values("7.bias");
-  // Nor is its gradient written, but for the zeros of the first step.
-  const nn::ParameterSegment& segment = training.trainer.optimizer().parameters().segments()[1];
-  REQUIRE(segment.name == "0.bias");
   training.trainer.start_epoch();
-  REQUIRE(training.trainer.advance());
-  const std::uint64_t version = segment.gradient.version();
   while (training.trainer.advance()) {
   }
-  CHECK(segment.gradient.version() == version);
   CHECK(values("0.bias") == bias);
   CHECK(values("0.weight") != weight);
   CHECK(values("7.bias") != last);

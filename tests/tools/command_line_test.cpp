@@ -124,13 +124,13 @@ TEST_CASE("what this build does not offer is refused, never ignored, and leaves 
     CHECK(folder.num_files() == 0);
   };
   refused({"--ranks", "0"}, "--ranks");
-  refused({"--sync-bn"}, "--sync-bn");
+  refused({"--sync-bn"}, "the model lenet has no batch norm");
   refused({"--precision", "bf16"}, "fp32 and tf32 only");
   refused({"--precision", "tf32", "--device", "cpu"}, "the CPU computes in fp32");
   refused({"--label-smoothing", "1"}, "below 1");
   refused({"--momentum", "1"}, "below 1");
-  refused({"--dataset", "folder"}, "not offered");
-  refused({"--model", "resnet18"}, "--model is 'resnet18'");
+  refused({"--dataset", "folder"}, "needs --data-dir");
+  refused({"--model", "resnet34"}, "--model is 'resnet34'");
   refused({"--optimizer", "adam", "--momentum", "0.9"}, "no effect");
   refused({"--data-dir", "/tmp"}, "no effect");
 }

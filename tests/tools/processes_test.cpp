@@ -313,7 +313,8 @@ TEST_CASE("launchers and flags that contradict each other are wrong usage") {
   refused(rank_environment(0, 2), {}, "MASTER_ADDR");
   refused(rank_environment(0, 2), {"--store", "somewhere"}, "--store is 'somewhere'");
   refused(rank_environment(0, 2), {"--store", "tcp:host:0"}, "--store is 'tcp:host:0'");
-  refused(rank_environment(0, 2), {"--store", "file:x", "--device", "cuda"}, "--device cuda");
+  refused(rank_environment(0, 2), {"--store", "file:x", "--device", "cuda:0,1,2"}, "names 3 GPUs");
+  refused(rank_environment(0, 2), {"--store", "file:x", "--device", "cuda:98,99"}, "--device cuda:98,99: ");
   refused({}, {"--store", "file:x"}, "no launcher has started this one");
 }
 
