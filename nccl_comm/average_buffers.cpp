@@ -24,8 +24,15 @@ void average_buffers(nn::Module& model, Communicator& communicator) {
     all.slice_of_flat(at, buffer.variable.shape()).copy_from(buffer.variable.data());
     at += buffer.variable.numel();
   }
+  // By the distances from rank 0's: what is equal on all ranks stays what it was, to the bit.
+  Backend& backend = backend_for(device);
+  Tensor first = Tensor::empty({numel}, DType::f32, device);
+  first.copy_from(all);
+  communicator.broadcast(first, 0, "buffers");
+  backend.binary(BinaryOp::sub, all, first, all);
   communicator.all_reduce(all, ReduceOp::sum, "buffers");
-  backend_for(device).unary(UnaryOp::mul_scalar, all, 1.0 / communicator.world_size(), 0, all);
+  backend.unary(UnaryOp::mul_scalar, all, 1.0 / communicator.world_size(), 0, all);
+  backend.binary(BinaryOp::add, all, first, all);
   at = 0;
   for (nn::NamedVariable& buffer : averaged) {
     buffer.variable.mutable_data().copy_from(all.slice_of_flat(at, buffer.variable.shape()));

@@ -126,9 +126,9 @@ std::string processors() {
   return text;
 }
 
-// Throws: UsageError if NCCL or one of the GPUs cannot be used by so many ranks.
+// Throws: UsageError if there are no such GPUs for so many ranks, or no NCCL.
 std::vector<Device> check_gpus(const std::string& name, int ranks) {
-  std::vector<Device> devices = choose_cuda_devices(name, ranks);
+  std::vector<Device> devices = named_cuda_devices(name, ranks);
   if (const std::string missing = comm::why_no_nccl(); !missing.empty()) {
     throw UsageError(fmt::format("--device {} with ranks in several processes: {}", name, missing));
   }
@@ -145,13 +145,15 @@ Device own_gpu(comm::Communicator& hosts, const std::string& name) {
   const auto place = static_cast<std::size_t>(std::count(machines.begin(), machines.begin() + hosts.rank(), own));
   const std::vector<Device> devices = check_gpus(name, ranks);
   // A launcher may have given each process GPUs of its own, of which it sees no other; NCCL finds those that share one.
-  if (devices.size() == 1 && name == "cuda") return devices.front();
-  if (place >= devices.size()) {
+  const bool shown_one = devices.size() == 1 && name == "cuda";
+  if (place >= devices.size() && !shown_one) {
     throw UsageError(fmt::format("--device {}: rank {} is number {} of {} on this machine, for which there {}", name,
                                  hosts.rank(), place + 1, ranks,
                                  devices.size() == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", devices.size())));
   }
-  return devices[place];
+  const Device device = shown_one ? devices.front() : devices[place];
+  require_usable(device, name);
+  return device;
 }
 
 }  // namespace

@@ -76,7 +76,18 @@ std::vector<Device> choose_devices(const Settings& settings, std::vector<std::st
 
 }  // namespace
 
+void require_usable(Device device, const std::string& name) {
+  const std::string reason = why_not_usable(device);
+  if (!reason.empty()) throw UsageError("--device " + name + ": " + reason);
+}
+
 std::vector<Device> choose_cuda_devices(const std::string& name, int ranks) {
+  std::vector<Device> devices = named_cuda_devices(name, ranks);
+  for (const Device device : devices) require_usable(device, name);
+  return devices;
+}
+
+std::vector<Device> named_cuda_devices(const std::string& name, int ranks) {
   std::vector<int> indices = name == "cuda" ? std::vector<int>{} : cuda_indices(name);
   if (indices.size() > static_cast<std::size_t>(ranks)) {
     throw UsageError(
@@ -94,8 +105,6 @@ std::vector<Device> choose_cuda_devices(const std::string& name, int ranks) {
                                    count == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", count),
                                    count == 1 ? "" : fmt::format(" to cuda:{}", count - 1)));
     }
-    reason = why_not_usable(Device::cuda(index));
-    if (!reason.empty()) throw UsageError("--device " + name + ": " + reason);
     devices.push_back(Device::cuda(index));
   }
   return devices;

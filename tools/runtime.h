@@ -32,5 +32,9 @@ Runtime start_runtime(const Settings& settings);
 // The GPUs of "cuda", "cuda:i" or "cuda:i,j": of as many ranks as there may be in this process. "cuda" takes a GPU for
 // each, as many as there are. Throws: UsageError when one of them cannot be used, with the cause.
 std::vector<Device> choose_cuda_devices(const std::string& name, int ranks);
+// The same, of which it only looks whether there are so many: a GPU that is used keeps memory of this process.
+std::vector<Device> named_cuda_devices(const std::string& name, int ranks);
+// Throws: UsageError with the cause if the GPU, one of those that `name` stands for, cannot be used.
+void require_usable(Device device, const std::string& name);
 
 }  // namespace heddle::tools

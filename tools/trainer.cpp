@@ -89,6 +89,13 @@ std::unique_ptr<nn::SynchronisedBatchNorms> synchronise(const Settings& settings
   return std::make_unique<nn::SynchronisedBatchNorms>(model, *communicator);
 }
 
+// Longer than a rank may wait for another one, which has its own message.
+std::chrono::milliseconds step_deadline(const Settings& settings, const comm::Communicator* communicator) {
+  const std::chrono::milliseconds alone = step::StatusOptions{}.deadline;
+  if (communicator == nullptr) return alone;
+  return std::max(alone, std::chrono::milliseconds(static_cast<std::int64_t>(settings.comm_timeout * 1000) + 10'000));
+}
+
 WorkCounts difference(const WorkCounts& after, const WorkCounts& before) {
   return {.launches = after.launches - before.launches,
           .read_nbytes = after.read_nbytes - before.read_nbytes,
@@ -126,7 +133,8 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
       // What a synchronised batch norm exchanges is in the middle of a step, which is not recorded then.
       graph_(parameters_.device(),
              {.enabled = settings.graph && synchronised_ == nullptr, .steps_per_launch = steps_per_launch_}),
-      status_(optimizer_->state(), {.max_queued = std::max(kMaxQueued, 2 * steps_per_launch_)}),
+      status_(optimizer_->state(), {.max_queued = std::max(kMaxQueued, 2 * steps_per_launch_),
+                                    .deadline = step_deadline(settings, communicator)}),
       schedule_(schedule_options(settings, loader_.batches_per_epoch())),
       loss_options_{
           .label_smoothing = settings.label_smoothing, .reduction = ops::Reduction::sum, .stats = parameters_.tail()},
@@ -237,7 +245,11 @@ bool Trainer::advance() {
     // Steps in one launch have batches of one size.
     const std::int64_t alike = (loader_.dataset_size() - loader_.position()) / images;
     const std::int64_t wanted = std::min(steps_per_launch_, alike);
-    read_records(wanted);
+    // What the first steps of a batch size ask of CUDA (memory, plans, recording) may wait for the GPU, with no
+    // deadline: nothing that waits for other ranks may be queued then.
+    const bool is_new =
+        parallel_ && graph_.records() && communicator_->can_be_recorded() && !graph_.recorded_size({.input = {images}});
+    read_records(is_new ? kWaitForAll : wanted);
     const std::int64_t steps = run_steps(images, wanted);
     loader_.advance(steps * images);
     status_.submitted(steps);
@@ -344,35 +356,25 @@ void Trainer::finish_epoch() {
 }
 
 void Trainer::read_records(std::int64_t room) {
-  while (const std::optional<StatusRecord> record = status_.next(room)) count(*record);
+  // Ranks on GPUs read each record behind the same step, whenever their own device has written it: what it makes one do
+  // (to stop at a loss that is not finite), all do before the same step.
+  const bool together = parallel_ && !parameters_.device().is_cpu();
+  while (!together || status_.queued() + room > kMaxQueued) {
+    const std::optional<StatusRecord> record = status_.next(room);
+    if (!record) return;
+    count(*record);
+  }
 }
 
 void Trainer::count(const StatusRecord& record) {
   const double loss = double{record.loss_sum} / double{record.weight_sum};
-  if (record.non_finite != 0 || !std::isfinite(loss)) {
-    queue_what_others_may_have();
-    stop_non_finite();
-  }
+  if (record.non_finite != 0 || !std::isfinite(loss)) stop_non_finite();
   last_finite_loss_ = loss;
   had_finite_loss_ = true;
   sums_.metrics.add(double{record.loss_sum}, double{record.weight_sum}, std::llround(record.correct),
                     std::llround(record.samples));
   ++state_.batch;
   ++state_.step;
-}
-
-// Hosts that do not meet in the exchange may be at different steps when they read the same record, and a step that only
-// some have queued would wait on their devices for ever. What the halted training does in them changes nothing.
-void Trainer::queue_what_others_may_have() {
-  if (!parallel_ || !graph_.records() || !communicator_->can_be_recorded()) return;
-  // state_.step were read before this one, and nobody queues more than so many behind what was read.
-  const std::int64_t most = state_.step + kMaxQueued;
-  for (std::int64_t queued = state_.step + 1 + status_.queued(); queued < most; ++queued) {
-    const std::int64_t images = loader_.next_size();
-    if (images == 0) return;
-    loader_.advance(run_steps(images, 1) * images);
-    status_.submitted();
-  }
 }
 
 void Trainer::stop_non_finite() const {

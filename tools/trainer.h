@@ -137,7 +137,6 @@ class Trainer {
   // Counts finished steps, and waits for some if `room` more could not be queued.
   void read_records(std::int64_t room);
   void count(const StatusRecord& record);
-  void queue_what_others_may_have();
   [[noreturn]] void stop_non_finite() const;
 
   nn::Module& model_;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -106,6 +107,9 @@ bool compare(const ResumeProof& proof, const std::string& whole, const std::stri
   proof.out.line(fmt::format("{}: not the bits of the uninterrupted training: {}", name, difference));
   if (!proof.runtime.device.is_cpu() && !proof.settings.deterministic && !proof.settings.reproducible) {
     proof.out.line("the kernels of this device need not be repeatable without --deterministic");
+  }
+  if (proof.settings.ranks > 1 && !proof.settings.sync_bn && !proof.settings.reproducible) {
+    proof.out.line("running statistics of batch norms are averaged over the ranks where a run stops, which rounds");
   }
   return false;
 }

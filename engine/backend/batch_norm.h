@@ -48,7 +48,8 @@ struct BatchNormBackward {
   Tensor scale = {}, shift = {};   // (C)
   Tensor mean = {}, inv_std = {};  // (C), as the forward pass left them
   bool relu = false;
-  // With relu what the forward pass wrote: its mask, or else its y, which is above 0 where the ReLU was open.
+  // With relu what the forward pass wrote: its mask, or where batch_norm_mask made none its y, which is above 0 where
+  // the ReLU was open.
   Tensor mask = {}, y = {};
   bool batch_statistics = true;  // as in the forward pass; false: mean and inv_std do not depend on x
 

@@ -3,6 +3,7 @@
 // mask is a bit an element, block by block: less to read in the backward pass than y.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -139,7 +140,8 @@ void update_running(const Moments& moments, double momentum, Tensor& mean, Tenso
   P* const means = data_of<P>(mean);
   P* const vars = data_of<P>(var);
   const auto blend = [&](P& old, double value) {
-    old = static_cast<P>((1 - momentum) * static_cast<double>(old) + momentum * value);
+    const double moved = (1 - momentum) * static_cast<double>(old) + momentum * value;
+    if (std::abs(moved) <= static_cast<double>(std::numeric_limits<P>::max())) old = static_cast<P>(moved);
   };
   for (std::size_t c = 0; c < moments.mean.size(); ++c) {
     if (moments.count == 0 || !std::isfinite(moments.mean[c]) || !std::isfinite(moments.m2[c])) continue;
@@ -153,6 +155,9 @@ template <class K>
 GradientBlock<typename K::Element, typename K::Channel> gradient_block(const BatchNormBackward& op,
                                                                        const typename K::Channel* mean) {
   using T = typename K::Element;
+  HEDDLE_CHECK(!op.relu || op.mask.defined() || K::mask_nbytes(1) == 0 || op.x.numel() == 0,
+               "batch_norm_backward: x is ", name_of(op.x.dtype()),
+               ", for which the gradient behind the ReLU needs the mask of the forward pass");
   return {.x = data_of<T>(op.x),
           .dy = data_of<T>(op.dy),
           .y = op.relu ? data_or_null<T>(op.y) : nullptr,

@@ -92,8 +92,10 @@ ops::BatchNormOptions BatchNorm2d::op_options() {
 }
 
 FeatureMap BatchNorm2d::trace(const FeatureMap& input) {
-  HEDDLE_CHECK(input.flattened || input.channels == 0 || input.channels == channels_, description(), ": its input has ",
-               input.channels, " channels");
+  // Features of a flattened map are in another order in other programs; of one pixel there is but one order.
+  HEDDLE_CHECK(input.channels == 0 || input.channels == channels_, description(), ": its input ",
+               input.flattened ? "is a flattened map of " : "has ", input.channels, " channels",
+               input.flattened ? "; put the batch norm before the Flatten" : "");
   FeatureMap output = input;
   if (!input.flattened) output.channels = channels_;
   return output;

@@ -67,7 +67,12 @@ void Optimizer::step(const StepOptions& options) {
 
 void Optimizer::average_weights(double decay) {
   HEDDLE_CHECK(decay > 0 && decay < 1, name(), ": the averages' decay ", decay, " is not above 0 and below 1");
-  averages_ = parameters_.data().clone();
+  // Recorded updates hold this memory.
+  if (averages_.defined()) {
+    averages_.copy_from(parameters_.data());
+  } else {
+    averages_ = parameters_.data().clone();
+  }
   average_decay_ = decay;
 }
 

@@ -75,7 +75,10 @@ class Optimizer {
 
   // From now on each update moves an exponential average of the weights with it, in the same pass; see
   // UpdateTensors::averages for the formula and the warm-up of the decay. It begins with the weights of now, so load
-  // them before. A skipped update leaves it alone, frozen parameters stay as they are in it. It is a state tensor
+  // them before. A skipped update leaves it alone (where a GPU has changed weights of a step that it then counts as
+  // skipped, see Backend::sgd_update, the average has followed them), frozen parameters stay as they are in it.
+  // Recorded updates keep what they were recorded with: call it before, or StepGraph::clear() after it. It is a state
+  // tensor
   // ("average"). Throws: InvalidArgument unless 0 < decay < 1.
   void average_weights(double decay);
   // Flat, in the buffer's layout; undefined without average_weights(). To evaluate them: averaged_weights.h.

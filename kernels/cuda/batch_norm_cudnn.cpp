@@ -1,5 +1,5 @@
-// Batch norm by cuDNN's graphs. Unlike the own kernels they take into the running statistics what is not finite: a
-// training whose step met it halts, and its running statistics are then as bad as the step.
+// Batch norm by cuDNN's graphs. Unlike the own kernels they take into the running statistics what is not finite, where
+// it stays: a training that is to go on after such a step (StepOptions::halt_on_non_finite off) needs the own kernels.
 #include <cstdint>
 #include <limits>
 #include <vector>

@@ -51,6 +51,10 @@ T translated_argument(T value, AddressMap& map) {
     static_assert(!std::is_function_v<std::remove_pointer_t<T>>, "a kernel cannot take a host function");
     return static_cast<T>(map.pointer(const_cast<void*>(static_cast<const void*>(value))));
   } else if constexpr (std::is_class_v<T> && alignof(T) % sizeof(void*) == 0) {
+#if __has_builtin(__builtin_clear_padding)
+    // What an older value left between the members might make an address with the number beside it.
+    __builtin_clear_padding(&value);
+#endif
     for (std::size_t offset = 0; offset + sizeof(std::uintptr_t) <= sizeof(T); offset += sizeof(std::uintptr_t)) {
       auto* place = reinterpret_cast<unsigned char*>(&value) + offset;
       std::uintptr_t bits = 0;
