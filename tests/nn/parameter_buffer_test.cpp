@@ -73,7 +73,7 @@ TEST_CASE("gradients land in the second buffer, and those that no backward reach
   CHECK(std::vector<float>(g.begin() + 8, g.begin() + 13) == std::vector<float>(5, 2.f));
 }
 
-TEST_CASE("a gradient that no step reaches is zero-filled once, and again when somebody wrote there") {
+TEST_CASE("a gradient that no step reaches is zero in every step, whatever somebody wrote there") {
   Two model;
   nn::ParameterBuffer buffer(model);
   const auto step = [&] {
@@ -84,14 +84,11 @@ TEST_CASE("a gradient that no step reaches is zero-filled once, and again when s
     CHECK(buffer.gradients().narrow(0, 6).to_vector<float>() == std::vector<float>(6, 0.f));
   };
   step();
-  const std::uint64_t version = buffer.segments()[0].gradient.version();
   step();
-  CHECK(buffer.segments()[0].gradient.version() == version);
   // What an exchange between ranks leaves there is the gradient until the next step.
   buffer.gradients().narrow(0, 6).copy_from(Tensor::full({6}, 3.0));
   CHECK(model.a.grad().to_vector<float>() == std::vector<float>(6, 3.f));
   step();
-  CHECK(buffer.segments()[0].gradient.version() != version);
   model.a.grad().copy_from(Tensor::full({2, 3}, 5.0));
   step();
 }
