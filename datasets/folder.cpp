@@ -174,7 +174,7 @@ class Reader {
     }
     if (image.height != height_ || image.width != width_) {
       throw IoError(path, join_text("is ", image.height, "x", image.width, ", but ", first_path_, " is ", height_, "x",
-                                    width_, "; all images must have one size"));
+                                    width_, "; all images must have one size, or --image-size N brings them to one"));
     }
     return image;
   }

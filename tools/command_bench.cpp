@@ -131,7 +131,7 @@ int run_bench(CommandContext& context) {
     context.out.write(help_text(spec));
     return exit_code::kDone;
   }
-  const Settings settings = machine_settings(arguments);
+  const Settings settings = one_device_settings(arguments);
   const BenchmarkOptions options = read_options(arguments, settings);
   const Runtime runtime = start_runtime(settings);
   for (const std::string& notice : runtime.notices) context.out.line("note     " + notice);

@@ -95,6 +95,8 @@ Settings data_settings(const ParsedArguments& arguments, const ModelDescription&
   Settings settings;
   settings.dataset = description.dataset;
   settings.data_dir = description.data_dir;
+  // For the reader of folders; images of other data sets get their size from fit_images().
+  settings.image_size = description.image_size;
   if (arguments.has("dataset")) {
     set_from_text(settings, *find_setting("dataset"), arguments.get("dataset"));
     if (settings.dataset != description.dataset) settings.data_dir.clear();
@@ -141,7 +143,7 @@ int run_eval(CommandContext& context) {
   if (part_name != "test" && part_name != "train") {
     throw UsageError("--part is '" + part_name + "'; expected test or train");
   }
-  const Runtime runtime = start_runtime(machine_settings(arguments));
+  const Runtime runtime = start_runtime(one_device_settings(arguments));
   const SavedModel saved =
       load_saved_model(arguments.get("checkpoint"), arguments.get("model"), runtime.device, arguments.is_on("best"));
   for (const std::string& file : saved.skipped) {

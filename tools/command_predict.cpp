@@ -124,7 +124,7 @@ int run_predict(CommandContext& context) {
   }
   if (!arguments.has("checkpoint")) throw UsageError("heddle predict needs --checkpoint PATH");
   if (arguments.positionals.empty()) throw UsageError("heddle predict needs at least one image file");
-  const Runtime runtime = start_runtime(machine_settings(arguments));
+  const Runtime runtime = start_runtime(one_device_settings(arguments));
   const SavedModel saved =
       load_saved_model(arguments.get("checkpoint"), arguments.get("model"), runtime.device, arguments.is_on("best"));
   for (const std::string& file : saved.skipped) {

@@ -28,11 +28,10 @@ StopLimits stop_limits(const Settings& settings) {
 }
 
 // processes: the other ranks, if they are processes; null: those that are asked for are threads.
-int train(TrainOptions& options, const InterruptWatch& interrupt, comm::Communicator* processes,
-          CommandContext& context) {
-  const StopLimits limits = stop_limits(options.settings);
+int train(TrainOptions& options, const StopLimits& limits, const InterruptWatch& interrupt,
+          comm::Communicator* processes, CommandContext& context) {
   const bool reports = processes == nullptr || processes->rank() == 0;
-  Runtime runtime = start_runtime(options.settings);
+  Runtime runtime = start_runtime(settings_of_rank(options));
   if (processes != nullptr) share_threads(*processes, options.settings, runtime);
   if (reports) {
     for (const std::string& notice : runtime.notices) context.out.line("note     " + notice);
@@ -75,6 +74,7 @@ int train_as_process(TrainOptions& options, const comm::LaunchEnv& launch, Comma
   if (launch.rank > 0) context.err.set_prefix("[rank " + std::to_string(launch.rank) + "] ");
   // mpirun gives its first process a terminal of its own, and writes to a file what it reads there.
   context.out.set_plain();
+  const StopLimits limits = stop_limits(options.settings);
   apply_launcher(launch, options.settings);
   const InterruptWatch interrupt(std::chrono::seconds(2));
   const HurryScope out_in_hurry(context.out, [&] { return interrupt.requested(); });
@@ -89,7 +89,7 @@ int train_as_process(TrainOptions& options, const comm::LaunchEnv& launch, Comma
     return interrupt.exit_code();
   }
   try {
-    const int code = train(options, interrupt, processes.get(), context);
+    const int code = train(options, limits, interrupt, processes.get(), context);
     // Rank 0 may have failed, and says so.
     if (code == exit_code::kFailed) processes->barrier("end of the failed training");
     return code;
@@ -110,11 +110,18 @@ int train_set(const ParsedArguments& arguments, CommandContext& context) {
   const InterruptWatch interrupt;
   const HurryScope out_in_hurry(context.out, [&] { return interrupt.requested(); });
   const HurryScope err_in_hurry(context.err, [&] { return interrupt.requested(); });
-  const auto train_one = [&](TrainOptions& options) { return train(options, interrupt, nullptr, context); };
+  // One limit for all of them.
+  const StopLimits limits = stop_limits(set.settings());
+  const auto train_one = [&](TrainOptions& options) { return train(options, limits, interrupt, nullptr, context); };
   try {
     const int code = train_seeds(set, arguments, train_one, context.out, context.err);
     set.discard_if_unused();  // a signal may have come before the first run
     return code;
+  } catch (const UsageError&) {
+    // Such as fewer --epochs than a run has: with them in its description the set could not be continued.
+    set.restore_settings();
+    set.discard_if_unused();
+    throw;
   } catch (const std::exception&) {
     set.discard_if_unused();
     throw;
@@ -145,7 +152,7 @@ int run_train(CommandContext& context) {
   const InterruptWatch interrupt;
   const HurryScope out_in_hurry(context.out, [&] { return interrupt.requested(); });
   const HurryScope err_in_hurry(context.err, [&] { return interrupt.requested(); });
-  return train(options, interrupt, nullptr, context);
+  return train(options, stop_limits(options.settings), interrupt, nullptr, context);
 }
 
 }  // namespace heddle::tools

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
+#include <string_view>
 
 #include "tools/command.h"
 #include "tools/data_source.h"
@@ -18,6 +20,9 @@ namespace {
 constexpr std::int64_t kEpochs = 2;
 // Half a batch at the end: the last step of an epoch is another one than the others.
 constexpr double kBatches = 5.5;
+// Settings that the proof chooses itself.
+constexpr std::string_view kFixed[] = {"evaluate-every",   "early-stop",       "time-limit",
+                                       "checkpoint-every", "checkpoint-steps", "keep"};
 
 CommandSpec verify_resume_spec() {
   CommandSpec spec{.name = "heddle verify-resume",
@@ -26,6 +31,9 @@ CommandSpec verify_resume_spec() {
                        "heddle verify-resume --preset best\n"
                        "  heddle verify-resume --model lenet-d2l --optimizer adamw --ema 0.999 --ranks 2"};
   spec.flags = setting_flags();
+  std::erase_if(spec.flags, [](const FlagSpec& flag) {
+    return std::find(std::begin(kFixed), std::end(kFixed), flag.name) != std::end(kFixed);
+  });
   for (FlagSpec& flag : spec.flags) {
     if (flag.name == "epochs") flag.default_text = std::to_string(kEpochs);
   }

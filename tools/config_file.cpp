@@ -13,6 +13,8 @@ namespace heddle::tools {
 namespace {
 
 constexpr std::uint64_t kMaxConfigNbytes = std::uint64_t{1} << 20;
+// What is deeper overflows the stack when it is copied or written.
+constexpr int kMaxDepth = 64;
 
 // Messages and paths end at a NUL.
 void refuse_nul(const std::string& text, const std::string& what) {
@@ -90,7 +92,8 @@ Json read_json_file(const std::string& path) {
   const std::string text = read_file(path, kMaxConfigNbytes);
   // The library keeps the last of two values under one key. Keys of the objects that are open now:
   std::vector<std::set<std::string>> open_objects;
-  const auto refuse_twice = [&](int, Json::parse_event_t event, const Json& parsed) {
+  const auto check = [&](int depth, Json::parse_event_t event, const Json& parsed) {
+    if (depth > kMaxDepth) throw UsageError(fmt::format("{} is nested more than {} deep", path, kMaxDepth));
     if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
     if (event == Json::parse_event_t::object_end) open_objects.pop_back();
     if (event == Json::parse_event_t::key && !open_objects.back().insert(parsed.get<std::string>()).second) {
@@ -99,7 +102,7 @@ Json read_json_file(const std::string& path) {
     return true;
   };
   try {
-    return Json::parse(text, refuse_twice);
+    return Json::parse(text, check);
   } catch (const Json::parse_error& error) {
     throw UsageError(fmt::format("{} is not valid JSON: {}", path, line_and_column(text, error.byte)));
   } catch (const Json::exception& error) {

@@ -19,7 +19,8 @@ void apply_json(Settings& settings, const Json& object, const std::string& where
 // Throws: IoError if it cannot be read; UsageError if it is not JSON, or as apply_json.
 void apply_config_file(Settings& settings, const std::string& path);
 
-// A JSON file of at most 1 MiB. Throws: IoError; UsageError with line and column if it is not JSON.
+// A JSON file of at most 1 MiB. Throws: IoError; UsageError with line and column if it is not JSON, or if it is nested
+// more than 64 deep.
 Json read_json_file(const std::string& path);
 
 }  // namespace heddle::tools

@@ -53,7 +53,8 @@ ModelDescription describe_model(const Settings& settings, const datasets::ImageD
                                .num_classes = train.num_classes,
                                .class_names = train.class_names,
                                .dataset = settings.dataset,
-                               .data_dir = settings.data_dir};
+                               .data_dir = settings.data_dir,
+                               .image_size = settings.image_size};
   if (train.channels > GatherImagesParams::kMaxChannels) {
     throw NotSupported(join_text("the images have ", train.channels, " channels; at most ",
                                  GatherImagesParams::kMaxChannels, " are supported"));
@@ -113,6 +114,7 @@ Json to_json(const ModelDescription& d) {
   if (d.source_channels != 0) {
     json["source"] = {{"channels", d.source_channels}, {"height", d.source_height}, {"width", d.source_width}};
   }
+  if (d.image_size != 0) json["image_size"] = d.image_size;
   return json;
 }
 
@@ -134,6 +136,7 @@ ModelDescription model_description_from_json(const Json& json) {
       json["source"].at("height").get_to(d.source_height);
       json["source"].at("width").get_to(d.source_width);
     }
+    if (json.contains("image_size")) json["image_size"].get_to(d.image_size);
   } catch (const Json::exception& error) {
     throw InvalidArgument(std::string("the description of the model is broken: ") + error.what());
   }
@@ -145,6 +148,8 @@ ModelDescription model_description_from_json(const Json& json) {
                    d.width <= 4096 && d.channels <= GatherImagesParams::kMaxChannels,
                "the description of the model is broken: ", d.num_classes, " classes, images of ", d.height, "x",
                d.width, "x", d.channels);
+  HEDDLE_CHECK(d.image_size >= 0 && d.image_size <= 4096, "the description of the model is broken: an image size of ",
+               d.image_size);
   return d;
 }
 

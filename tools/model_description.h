@@ -32,6 +32,8 @@ struct ModelDescription {
   // y = (value / 255 - mean) / stddev, per channel.
   std::vector<float> mean;
   std::vector<float> stddev;
+  // --image-size: images of a folder are brought to it as they are read, whatever size each has. 0: none was asked for.
+  std::int64_t image_size = 0;
 
   // Loader options with this normalisation; everything else is the default.
   data::DataLoaderOptions loader_options() const;

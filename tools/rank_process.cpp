@@ -210,7 +210,7 @@ std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, Tr
   if (!options.settings.device.starts_with("cuda")) return hosts;
   try {
     const Device device = own_gpu(*hosts, options.settings.device);
-    options.settings.device = device.to_string();
+    options.rank_device = device.to_string();
     std::unique_ptr<comm::Communicator> roll_call = join_hosts(comm::roll_call_options(times));
     // A rank that cannot have a GPU has ended the group of the others by now.
     hosts->barrier("the GPUs of all ranks");
@@ -220,6 +220,12 @@ std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, Tr
     if (hosts) hosts->abort(fmt::format("rank {} of {}: {}", launch.rank, launch.world_size, error.what()));
     throw;
   }
+}
+
+Settings settings_of_rank(const TrainOptions& options) {
+  Settings settings = options.settings;
+  if (!options.rank_device.empty()) settings.device = options.rank_device;
+  return settings;
 }
 
 void compare_with_others(comm::Communicator& communicator, const TrainOptions& options, const Json& data) {

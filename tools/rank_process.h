@@ -25,10 +25,14 @@ std::optional<comm::LaunchEnv> find_launcher(const ParsedArguments& arguments);
 void apply_launcher(const comm::LaunchEnv& launch, Settings& settings);
 
 // Finds the other ranks, by --store or by what the launcher says, and connects: by Gloo, and for --device cuda by NCCL
-// besides. Each rank of a machine has a GPU of its own then, the next of those that are named, and settings.device
-// names it afterwards. give_up() ends the wait for them. Throws: UsageError, CommError.
+// besides. Each rank of a machine has a GPU of its own then, the next of those that are named, and
+// options.rank_device names it afterwards. give_up() ends the wait for them. Throws: UsageError, CommError.
 std::unique_ptr<comm::Communicator> join_ranks(const comm::LaunchEnv& launch, TrainOptions& options,
                                                const std::function<bool()>& give_up = {});
+
+// The settings with the device that join_ranks() gave this process: for start_runtime(). A run's description keeps what
+// was asked for, which holds for all ranks and for a resumed run.
+Settings settings_of_rank(const TrainOptions& options);
 
 // Compares how the ranks are to train and on which data (data_to_json()). Throws: CommError naming the first
 // difference, on all ranks.

@@ -118,6 +118,15 @@ Settings machine_settings(const ParsedArguments& arguments) {
   return settings;
 }
 
+Settings one_device_settings(const ParsedArguments& arguments) {
+  Settings settings = machine_settings(arguments);
+  if (settings.device.find(',') != std::string::npos) {
+    throw UsageError(
+        fmt::format("--device is '{}'; this command uses one device: auto, cpu or cuda[:i]", settings.device));
+  }
+  return settings;
+}
+
 Runtime start_runtime(const Settings& settings) {
   Runtime runtime;
   runtime.devices = choose_devices(settings, runtime.notices);

@@ -25,6 +25,9 @@ struct Runtime {
 // the table. Throws: UsageError.
 Settings machine_settings(const ParsedArguments& arguments);
 
+// The same for a command that uses one device. Throws: UsageError, also for a list of GPUs.
+Settings one_device_settings(const ParsedArguments& arguments);
+
 // Follows --device, --threads and --kernels, for settings.ranks ranks in this process. Throws: UsageError when the
 // device cannot be used, with the cause.
 Runtime start_runtime(const Settings& settings);

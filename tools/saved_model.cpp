@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "datasets/fashion_mnist.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -12,6 +13,28 @@
 
 namespace heddle::tools {
 namespace {
+
+// Of a file of weights: more than any of the models is used for.
+constexpr std::int64_t kMaxClasses = 25000;
+
+// The number of classes by the last bias of the file, if it has it. Throws: IoError if the file contradicts itself.
+std::optional<std::int64_t> count_classes(const std::string& path, const std::string& last_bias) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  const TensorEntry* const bias = file.find(last_bias);
+  if (bias == nullptr || bias->shape.size() != 1 || bias->shape[0] < 1) return std::nullopt;
+  const std::int64_t classes = bias->shape[0];
+  // Before memory is taken for them.
+  if (classes > kMaxClasses) {
+    throw IoError(path, fmt::format("'{}' is of {} classes; at most {} are possible", last_bias, classes, kMaxClasses));
+  }
+  const std::string weight_name = last_bias.substr(0, last_bias.rfind('.')) + ".weight";
+  const TensorEntry* const weight = file.find(weight_name);
+  if (weight != nullptr && (weight->shape.empty() || weight->shape[0] != classes)) {
+    throw IoError(path, fmt::format("'{}' has {} values, and '{}' {} rows", last_bias, classes, weight_name,
+                                    weight->shape.empty() ? 0 : weight->shape[0]));
+  }
+  return classes;
+}
 
 // What weights without a description are taken for: a model of Fashion-MNIST, but for the number of classes, which the
 // last tensor of the model tells.
@@ -26,9 +49,7 @@ ModelDescription describe_weights(const std::string& path, const std::string& mo
   description.mean.assign(static_cast<std::size_t>(description.channels), 0.0f);
   description.stddev.assign(static_cast<std::size_t>(description.channels), 1.0f);
   const std::string last = make_model(description)->named_parameters().back().name;
-  const SafetensorsFile file = SafetensorsFile::open(path);
-  const TensorEntry* const entry = file.find(last);
-  if (entry != nullptr && entry->shape.size() == 1 && entry->shape[0] >= 1) description.num_classes = entry->shape[0];
+  description.num_classes = count_classes(path, last).value_or(description.num_classes);
   if (description.num_classes == std::ssize(datasets::kFashionMnistClasses)) {
     for (const std::string_view name : datasets::kFashionMnistClasses) description.class_names.emplace_back(name);
   }

@@ -81,7 +81,15 @@ void SeedSet::discard_if_unused() const noexcept {
 
 void SeedSet::change_settings(const Settings& settings) {
   if (settings == settings_) return;
+  before_ = settings_;
   settings_ = settings;
+  write();
+}
+
+void SeedSet::restore_settings() {
+  if (!before_) return;
+  settings_ = *before_;
+  before_.reset();
   write();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ class SeedSet {
 
   // Replaces seeds.json: other settings for the runs to come, or what came out. Throws: IoError.
   void change_settings(const Settings& settings);
+  // The settings before change_settings(), if a run refuses the new ones.
+  void restore_settings();
   void write_result(const Json& result);
 
  private:
@@ -45,6 +48,7 @@ class SeedSet {
 
   std::string path_;
   Settings settings_;
+  std::optional<Settings> before_;  // change_settings()
   std::string preset_;
   std::vector<std::int64_t> seeds_;
   Json result_;  // null until all are done

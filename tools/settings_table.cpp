@@ -72,9 +72,10 @@ std::vector<Setting> make_table() {
                                 dataset_names())));
   rows.push_back(
       machine(changeable(text("data-dir", &S::data_dir, "DIR", "folder of the data files (default: search)"))));
-  rows.push_back(
-      machine(integer("image-size", &S::image_size,
-                      "resize the images to NxN once after loading, bilinearly; 0 = leave them as they are", 0, 4096)));
+  rows.push_back(machine(integer("image-size", &S::image_size,
+                                 "bring the images to NxN once, bilinearly (those of --dataset folder as they are "
+                                 "read, averaged over the area where they shrink); 0 = leave them as they are",
+                                 0, 4096)));
 
   rows.push_back(changeable(integer("epochs", &S::epochs, "epochs in all, also when resumed", 1, 1e6)));
 

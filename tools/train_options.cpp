@@ -23,7 +23,9 @@ constexpr Group kGroups[] = {{"model", "What to train"},
                              {"optimizer", "Updates"},
                              {"schedule", "Learning rate over time"},
                              {"label-smoothing", "Data and loss"},
-                             {"precision", "Machine"}};
+                             {"precision", "Machine"},
+                             {"evaluate-every", "Evaluation, end and checkpoints"},
+                             {"graph", "Steps on a GPU"}};
 
 std::string choices_text(const Setting& row) {
   return row.choices.empty() ? row.help : row.help + ": " + join_names(row.choices, "|");

@@ -19,6 +19,8 @@ struct TrainOptions {
   std::string store;                 // where ranks in processes meet; "" = where the launcher says
   std::optional<RunFolder> resumed;  // the run to continue
   std::vector<std::string> notices;  // one line each, for the user
+  std::string rank_device;           // of this process among others, once they are joined; "" = as settings.device says
+  bool finished = false;             // set by the training: nothing is left for --resume
 };
 
 CommandSpec train_spec();

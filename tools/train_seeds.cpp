@@ -43,10 +43,11 @@ void report_results(SeedSet& set, const std::vector<std::int64_t>& finished, Con
     for (const std::string& warning : run.warnings) err.line("heddle: warning: " + warning);
     const report::EpochLine* const best = run.best();
     if (best == nullptr) continue;
-    final_accuracy.push_back(run.last()->test_accuracy);
+    const double last = run.last_tested()->test_accuracy;
+    final_accuracy.push_back(last);
     best_accuracy.push_back(best->test_accuracy);
-    out.line(fmt::format("seed {:<4}test accuracy {:.2f}%, best {:.2f}% in epoch {}", seed,
-                         run.last()->test_accuracy * 100, best->test_accuracy * 100, best->epoch));
+    out.line(fmt::format("seed {:<4}test accuracy {:.2f}%, best {:.2f}% in epoch {}", seed, last * 100,
+                         best->test_accuracy * 100, best->epoch));
   }
   if (final_accuracy.empty()) return;
   const Spread at_end = spread_of(final_accuracy), at_best = spread_of(best_accuracy);
@@ -82,14 +83,17 @@ int train_seeds(SeedSet& set, const ParsedArguments& arguments, const std::funct
     const std::size_t number = finished.size() + failed.size() + 1;
     out.line(fmt::format("seeds    {} of {}: seed {}", number, set.seeds().size(), seed));
     int code = exit_code::kDone;
+    bool stopped = false;
     try {
       TrainOptions options = read_seed_options(arguments, set, seed);
       code = train_one(options);
+      // By a signal, or by the time limit, which is no failure.
+      stopped = code != exit_code::kFailed && !options.finished;
     } catch (const NonFiniteLoss& error) {
       err.line(fmt::format("heddle: seed {}: {}", seed, error.what()));
       code = exit_code::kFailed;
     }
-    if (code != exit_code::kDone && code != exit_code::kFailed) {
+    if (stopped) {
       if (set.begun_runs().empty()) return code;
       out.line(fmt::format("{} of {} seeds are finished; continue the set with heddle train --resume {}",
                            finished.size(), set.seeds().size(), set.path()));

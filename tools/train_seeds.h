@@ -15,8 +15,8 @@ namespace heddle::tools {
 SeedSet open_seed_set(const ParsedArguments& arguments);
 
 // Trains what is left of each run of the set. train_one: trains one run and returns its exit code. A run whose loss is
-// not finite is reported and left; a signal stops the set. Returns the exit code of the whole. Throws: what train_one
-// throws but for that.
+// not finite is reported and left; a signal or the time limit stops the set. Returns the exit code of the whole.
+// Throws: what train_one throws but for that.
 int train_seeds(SeedSet& set, const ParsedArguments& arguments, const std::function<int(TrainOptions&)>& train_one,
                 Console& out, Console& err);
 

@@ -125,7 +125,7 @@ Json describe_step(const StepWork& work) {
 
 void finish(const TrainOptions& options, Trainer& trainer, RunFolder& folder, Json run, Console& out) {
   const checkpoint::TrainingState& state = trainer.state();
-  const bool finished = is_finished(options.settings, state);
+  const bool finished = options.finished;
   run["result"] = {{"ended", time_now()},
                    {"finished", finished},
                    {"stopped_early", finished && state.epoch < options.settings.epochs},
@@ -288,6 +288,7 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
     // The same on all ranks.
     if (is_finished(settings, trainer.state())) {
       if (reports) report_finished(job.options, trainer, job.out);
+      if (reports) job.options.finished = true;
       return exit_code::kDone;
     }
     pass_parity_gate(job, trainer, communicator);
@@ -307,7 +308,10 @@ int run_training_job(const TrainingJob& job, comm::Communicator* communicator) {
                     .communicator = communicator,
                     .report = report ? &*report : nullptr});
   const int code = loop.run();
-  if (reports) finish(job.options, trainer, reporter->folder, std::move(reporter->run), job.out);
+  if (reports) {
+    job.options.finished = is_finished(settings, trainer.state());
+    finish(job.options, trainer, reporter->folder, std::move(reporter->run), job.out);
+  }
   const bool interrupted = code != exit_code::kDone && code != exit_code::kFailed;
   // Behind the last thing that is written.
   if (interrupted) job.stop.leave_together();

@@ -20,7 +20,7 @@ namespace heddle::tools {
 
 // What the ranks of this process share, and the device of one with its data. Borrowed parts; all outlive the job.
 struct TrainingJob {
-  TrainOptions& options;  // rank 0 takes the resumed run out of it
+  TrainOptions& options;  // rank 0 takes the resumed run out of it, and says whether it is finished
   bool resumes;           // there was one
   const Runtime& runtime;
   Device device;

@@ -129,7 +129,7 @@ TEST_CASE("images of another size are refused with both names, or brought to one
   write_good(folder);
   put(folder, "train/b/3.png", grey(60, 4));
   CHECK(refusal(folder) == folder / "train/b/3.png" + ": is 4x4, but " + folder / "train/Z/x.PNG" +
-                               " is 2x2; all images must have one size");
+                               " is 2x2; all images must have one size, or --image-size N brings them to one");
   const ImageDatasetPair pair = load_folder_dataset(folder.path(), {.image_size = 3});
   CHECK((pair.train.height == 3 && pair.train.width == 3));
   CHECK(pair.train.images.size() == 4 * 9);

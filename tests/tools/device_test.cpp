@@ -85,6 +85,19 @@ TEST_CASE("devices that do not exist and lists of devices are refused") {
   if (kKind == "sim") CHECK(contains(refusal("", "cuda:99"), "cuda:0 to cuda:"));
 }
 
+TEST_CASE("commands of one device refuse a list, and advise nothing that they do not have") {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"eval", "--checkpoint", "x"},
+                                                  std::vector<std::string>{"predict", "--checkpoint", "x", "y"},
+                                                  std::vector<std::string>{"bench", "conv2d_forward"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--device", "cuda:0,1"});
+    const ProcessResult result = heddle(arguments);
+    INFO(command[0] << result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.err, "this command uses one device: auto, cpu or cuda[:i]"));
+  }
+}
+
 TEST_CASE("without plugin or driver --device cuda says which is missing") {
   if (kKind == "disabled") {
     CHECK(contains(refusal(""), "no CUDA plugin"));

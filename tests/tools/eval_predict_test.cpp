@@ -8,6 +8,7 @@
 
 #include "datasets/image_file.h"
 #include "datasets/synthetic.h"
+#include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/state_dict.h"
 #include "models/model_list.h"
 
@@ -121,6 +122,22 @@ TEST_CASE("weights that give no number are an error of eval and predict, and no 
       }
     }
   }
+}
+
+TEST_CASE("weights that contradict themselves in the number of classes, or have too many, are refused") {
+  const TempFolder folder;
+  const std::string weights = folder / "weights.safetensors";
+  const auto refusal = [&](std::int64_t rows, std::int64_t values) {
+    const std::vector<float> zeros(60000);
+    write_safetensors(weights,
+                      std::vector<TensorToWrite>{{.name = "11.weight", .shape = {rows, 2}, .data = zeros.data()},
+                                                 {.name = "11.bias", .shape = {values}, .data = zeros.data()}});
+    const ProcessResult result = heddle({"eval", "--model", "lenet", "--checkpoint", weights});
+    CHECK(result.exit_code == 1);
+    return result.err;
+  };
+  CHECK(contains(refusal(3, 25000), "'11.bias' has 25000 values, and '11.weight' 3 rows"));
+  CHECK(contains(refusal(25001, 25001), "'11.bias' is of 25001 classes; at most 25000 are possible"));
 }
 
 TEST_CASE("eval and predict say when they use an older checkpoint than the newest") {

@@ -85,6 +85,29 @@ TEST_CASE("a folder of PNG files is trained on, evaluated with the names of its 
   CHECK_FALSE(file_exists(folder / "none"));
 }
 
+TEST_CASE("a run on a folder with images of several sizes is evaluated with the size of its training") {
+  if (!datasets::png_supported()) return;
+  const TempFolder folder;
+  const std::string data = folder / "data";
+  write_pictures(data);
+  for (const bool mixed : {false, true}) {
+    if (mixed) put_file(data + "/train/Bag/wide.png", png_bytes({.width = 40, .height = 20}));
+    if (mixed) put_file(data + "/test/Bag/small.png", png_bytes({.width = 9, .height = 9}));
+    const std::string run = folder / (mixed ? "mixed" : "alike");
+    const ProcessResult trained = heddle({"train", "--dataset", "folder", "--data-dir", data, "--threads", "1",
+                                          "--image-size", "32", "--out", run, "--epochs", "1", "--batch-size", "10"});
+    INFO(trained.err);
+    REQUIRE(trained.exit_code == 0);
+    const ProcessResult evaluated = heddle({"eval", "--checkpoint", run, "--json"});
+    INFO(evaluated.err);
+    REQUIRE(evaluated.exit_code == 0);
+    const tools::Json result = tools::Json::parse(evaluated.out), logged = tools::Json::parse(metrics_of(run).back());
+    CHECK(result["samples"] == (mixed ? 31 : 30));
+    CHECK(result["accuracy"] == logged["test_accuracy"]);
+    CHECK(result["loss"] == logged["test_loss"]);
+  }
+}
+
 TEST_CASE("a folder of PNG files needs its place") {
   const ProcessResult result = heddle({"train", "--dataset", "folder"});
   CHECK(result.exit_code == 2);

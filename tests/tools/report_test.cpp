@@ -185,6 +185,21 @@ TEST_CASE("what is broken in a run is left out with a warning, and what is no ru
             "{\"epoch\": 1, \"classes\": [\"a\"], \"confusion\": [[1]], \"mistakes\": [{\"index\": 0, \"label\": 0, "
             "\"prediction\": 0, \"loss\": 1, \"png\": \"\\\">\"}]}");
   CHECK(contains(heddle({"report", folder / "image"}).err, "an image is not in base64"));
+  // What cannot be read at all.
+  write_run(folder / "unread", small_run(), metrics_line(1, 0.5));
+  std::filesystem::create_directories(folder / "unread/evaluation.json");
+  const ProcessResult unread = heddle({"report", folder / "unread"});
+  CHECK(unread.exit_code == 0);
+  CHECK(contains(unread.err, "evaluation.json is broken and is left out: "));
+  // Lists in lists, as many as overflow a stack that goes into each.
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  write_run(folder / "deep", small_run(), "{\"epoch\": " + deep + "}\n" + metrics_line(1, 0.5), deep);
+  CHECK(heddle({"report", folder / "deep"}).exit_code == 0);
+  put_file(folder / "deep/run.json", "{\"settings\": {\"model\": " + deep + "}}");
+  refused({folder / "deep"}, "is nested more than 64 deep");
+  const ProcessResult resumed = heddle({"train", "--resume", folder / "deep"});
+  CHECK(resumed.exit_code == 2);
+  CHECK(contains(resumed.err, "is nested more than 64 deep"));
   // A run that has no epoch yet, and images without PNG.
   write_run(
       folder / "new", small_run(), "",

@@ -56,6 +56,31 @@ TEST_CASE("a set of seeds has the runs that each seed gives by itself, and says 
   const ProcessResult again = heddle({"train", "--resume", set});
   CHECK(again.exit_code == 0);
   CHECK(contains(again.out, "done     3 of 3 seeds"));
+  // A value that the runs refuse does not stay in the set.
+  const std::string before = get_file(set + "/seeds.json");
+  const ProcessResult fewer = heddle({"train", "--resume", set, "--epochs", "2"});
+  CHECK(fewer.exit_code == 2);
+  CHECK(contains(fewer.err, "--epochs 2: the run has 3 finished epochs already"));
+  CHECK(get_file(set + "/seeds.json") == before);
+  CHECK(heddle({"train", "--resume", set}).exit_code == 0);
+}
+
+TEST_CASE("a set of seeds has one time limit, and a run that it stops is not finished") {
+  const TempFolder folder;
+  write_small_dataset(folder.path(), 64, 32);
+  const std::string set = folder / "set";
+  ProcessResult result = heddle(small_training(
+      folder.path(), set, {"--epochs", "3", "--evaluate-every", "3", "--seeds", "2", "--time-limit", "0.001"}));
+  CHECK(result.exit_code == 0);
+  CHECK(contains(result.out, "the time limit of 0.001 has passed in epoch 1 after step 1"));
+  CHECK(contains(result.out, "0 of 2 seeds are finished; continue the set with heddle train --resume " + set));
+  CHECK_FALSE(contains(result.out, "done     "));
+  CHECK_FALSE(file_exists(set + "/seed-2"));
+  CHECK_FALSE(json_file(set + "/seeds.json").contains("result"));
+  result = heddle({"train", "--resume", set, "--time-limit", "0"});
+  CHECK(result.exit_code == 0);
+  CHECK(contains(result.out, "done     2 of 2 seeds"));
+  CHECK(json_file(set + "/seeds.json")["result"]["finished"] == tools::Json({1, 2}));
 }
 
 TEST_CASE("a signal stops a set, which goes on where it stopped") {

@@ -53,6 +53,11 @@ TEST_CASE("verify-resume leaves nothing behind, and refuses what it cannot do") 
   CHECK(verify(folder.path(), {"--images", "0"}).exit_code == 2);
   CHECK(verify(folder.path(), {"--images", "many"}).exit_code == 2);
   CHECK(heddle({"verify-resume", "--resume", "x"}).exit_code == 2);
+  // What the proof chooses itself.
+  for (const char* name :
+       {"early-stop", "time-limit", "checkpoint-steps", "evaluate-every", "checkpoint-every", "keep"}) {
+    CHECK(verify(folder.path(), {std::string("--") + name, "1"}).exit_code == 2);
+  }
   options.environment = {{"TMPDIR", folder / "none"}};
   CHECK(heddle({"verify-resume", "--dataset", "synthetic"}, options).exit_code == 1);
 }

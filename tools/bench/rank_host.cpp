@@ -97,7 +97,7 @@ StartedRanks start_ranks(const ParsedArguments& arguments) {
   options.settings = started.settings;
   options.store = arguments.get("store");
   std::unique_ptr<comm::Communicator> processes = join_ranks(*launch, options);
-  started.settings = options.settings;
+  started.settings = settings_of_rank(options);
   started.runtime = start_runtime(started.settings);
   share_threads(*processes, started.settings, started.runtime);
   started.host = std::make_unique<RankHost>(std::move(processes), started.runtime.device);

@@ -102,7 +102,7 @@ std::optional<EvaluationData> read_evaluation(const std::string& path, std::vect
     return parse_evaluation(Json::parse(read_file(path, kMaxNbytes)));
   } catch (const Json::exception& error) {
     reason = error.what();
-  } catch (const InvalidArgument& error) {
+  } catch (const Error& error) {
     reason = error.what();
   }
   warnings.push_back(fmt::format("{} is broken and is left out: {}", path, reason));
