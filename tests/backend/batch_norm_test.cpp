@@ -345,6 +345,6 @@ TEST_CASE("running statistics never take in what is not finite") {
     // The first channel is sound: mean 2, unbiased variance 2.
     CHECK(run(Array({2, 3}, {1, nan, inf, 3, 1, 1})) == Values{{1.25, 0.5, 0.5}, {1.125, 0.25, 0.25}});
     CHECK(run(Array(Shape{0, 2})) == Values{{0.5, 0.5}, {0.25, 0.25}});
-    CHECK(run(Array({1, 1}, {3})) == Values(std::vector<double>{1.75}, std::vector<double>{0.25}));
+    CHECK(run(Array({1, 1}, std::vector<double>{3})) == Values{{1.75}, {0.25}});
   }
 }
