@@ -43,7 +43,6 @@ class BatchNorm2d final : public Module {
   // exchange, in which every rank takes part, also one without images (x (0,H,W,channels)). The communicator must
   // outlive the layer's use; nullptr ends it.
   void synchronise(comm::Communicator* communicator);
-  bool is_synchronised() const noexcept { return exchange_.ranks > 0; }
 
   // Values of one channel that one image brings, in the last forward pass; 0 before the first one.
   std::int64_t values_per_image() const noexcept { return values_per_image_; }

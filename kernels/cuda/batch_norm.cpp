@@ -3,12 +3,12 @@
 #include "engine/backend/batch_norm.h"
 
 #include <array>
-#include <exception>
 #include <span>
 #include <vector>
 
 #include "kernels/cuda/batch_norm_list.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/run_best.h"
 #include "kernels/cuda/visit.h"
 
 namespace heddle::cuda {
@@ -104,26 +104,11 @@ constexpr std::array kBackwardRows = {
     NormRow<BatchNormBackward>{"own", kOwn, takes_all, backward_own},
 };
 
-// Runs the best row of the kind that kernel_choice() prefers, or else of the other. One that finds no memory for its
-// scratch (it has queued nothing then) makes room for the next.
 template <class Rows, class Operands>
-void run_best(const Rows& rows, Operands& operands, const NormPlace& place) {
-  const KernelChoice choice = kernel_choice();
-  std::exception_ptr out_of_memory;
-  for (int round = 0; round < 2; ++round) {
-    for (const auto& row : rows) {
-      if (!is_tried(row.source, choice, round) || !row.supports(operands)) continue;
-      try {
-        if (!row.run(operands, place)) continue;
-        note_kernel({row.name, row.source});
-        return;
-      } catch (const OutOfMemory&) {
-        out_of_memory = std::current_exception();
-      }
-    }
-  }
-  // The own row takes everything, so it can have failed for one reason only.
-  std::rethrow_exception(out_of_memory);
+void run_row(const Rows& rows, Operands& operands, const NormPlace& place) {
+  run_best(
+      rows, [&](const auto& row) { return row.supports(operands); },
+      [&](const auto& row) { return row.run(operands, place); });
 }
 
 }  // namespace
@@ -142,12 +127,12 @@ Tensor CudaBackend::batch_norm_mask(const BatchNormForward& operands) {
 
 void CudaBackend::batch_norm_forward(BatchNormForward& operands) {
   if (operands.scale.numel() == 0) return;
-  run_best(kForwardRows, operands, {*graphs_, *tickets_, device_, stream()});
+  run_row(kForwardRows, operands, {*graphs_, *tickets_, device_, stream()});
 }
 
 void CudaBackend::batch_norm_backward(BatchNormBackward& operands) {
   if (operands.scale.numel() == 0) return;
-  run_best(kBackwardRows, operands, {*graphs_, *tickets_, device_, stream()});
+  run_row(kBackwardRows, operands, {*graphs_, *tickets_, device_, stream()});
 }
 
 void CudaBackend::batch_norm_statistics(const Tensor& x, Tensor& exchange) {

@@ -1,10 +1,10 @@
 // Convolution: picks an implementation for each call. The implementations are in conv2d_*.cpp.
 #include <array>
-#include <exception>
 
 #include "kernels/cuda/conv2d_list.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/int_size.h"
+#include "kernels/cuda/run_best.h"
 
 namespace heddle::cuda {
 namespace {
@@ -41,26 +41,11 @@ constexpr std::array kBackwardWeightRows = {
     ConvRow<ConvBackwardWeightCall>{"tiles", kOwn, takes_all, always, conv_backward_weight_tiles},
 };
 
-// Runs the best row of the kind that kernel_choice() prefers, or else of the other. One that finds no memory for its
-// scratch (it has queued nothing then) makes room for the next.
 template <class Rows, class Call>
-void run_best(const Rows& rows, const Call& call, const ConvPlace& place) {
-  const KernelChoice choice = kernel_choice();
-  std::exception_ptr out_of_memory;
-  for (int round = 0; round < 2; ++round) {
-    for (const auto& row : rows) {
-      if (!is_tried(row.source, choice, round) || !row.supports(call) || !row.wins(call.g)) continue;
-      try {
-        if (!row.run(call, place)) continue;
-        note_kernel({row.name, row.source});
-        return;
-      } catch (const OutOfMemory&) {
-        out_of_memory = std::current_exception();
-      }
-    }
-  }
-  // The last row takes everything, so it can have failed for one reason only.
-  std::rethrow_exception(out_of_memory);
+void run_row(const Rows& rows, const Call& call, const ConvPlace& place) {
+  run_best(
+      rows, [&](const auto& row) { return row.supports(call) && row.wins(call.g); },
+      [&](const auto& row) { return row.run(call, place); });
 }
 
 }  // namespace
@@ -99,7 +84,7 @@ void CudaBackend::conv2d_forward(const Tensor& x, const Tensor& w, const Tensor&
   if (y.numel() == 0) return;
   const ConvForwardCall call{
       conv_geometry("conv2d_forward", x.shape(), w.shape(), y.shape(), params), x, w, bias, relu, y};
-  run_best(kForwardRows, call, {*this, *graphs_, *tickets_, device_, stream()});
+  run_row(kForwardRows, call, {*this, *graphs_, *tickets_, device_, stream()});
 }
 
 void CudaBackend::conv2d_backward_data(const Tensor& dy, const Tensor& w, const Conv2dParams& params,
@@ -107,7 +92,7 @@ void CudaBackend::conv2d_backward_data(const Tensor& dy, const Tensor& w, const 
   if (dx.numel() == 0) return;
   const ConvBackwardDataCall call{
       conv_geometry("conv2d_backward_data", dx.shape(), w.shape(), dy.shape(), params), dy, w, relu_mask, dx, mode};
-  run_best(kBackwardDataRows, call, {*this, *graphs_, *tickets_, device_, stream()});
+  run_row(kBackwardDataRows, call, {*this, *graphs_, *tickets_, device_, stream()});
 }
 
 void CudaBackend::conv2d_backward_weight(const Tensor& x, const Tensor& dy, const Conv2dParams& params, Tensor& dw,
@@ -120,7 +105,7 @@ void CudaBackend::conv2d_backward_weight(const Tensor& x, const Tensor& dy, cons
     conv_backward_weight_tiles(call, place);
     return;
   }
-  run_best(kBackwardWeightRows, call, place);
+  run_row(kBackwardWeightRows, call, place);
 }
 
 }  // namespace heddle::cuda
