@@ -106,8 +106,8 @@ if [ "$simulation" = no ]; then
 elif header=$(missing_cuda_header); then
   say "left out: the tests on the simulated GPU, which need the headers of CUDA, cuBLAS and cuDNN ($header)"
 elif [ "$sanitize" = no ]; then
-  # -O1: a shorter build, and at -O3 g++ 12 warns of its own headers.
-  configure "$build-simulated" "${options[@]}" -Dcuda=sim -Ddefault_library=shared -Doptimization=1
+  # Optimised as the first build is, so that a compiler cache gives what both have.
+  configure "$build-simulated" "${options[@]}" -Dcuda=sim -Ddefault_library=shared
   run_tests "$build-simulated" gpu_tests "${arguments[@]}" --suite gpu
 fi
 if [ "$nvcc" = no ]; then
@@ -116,8 +116,7 @@ elif part=$(missing_cuda_toolkit); then
   say "left out: the tests of what nvcc compiles, which need nvcc and the libraries of CUDA ($part)"
 else
   # One generation of GPUs: the simulated one's.
-  configure "$build-nvcc" "${options[@]}" -Dcuda=enabled -Dgpu_arch=90 -Ddrop_in=true -Ddefault_library=shared \
-    -Doptimization=1
+  configure "$build-nvcc" "${options[@]}" -Dcuda=enabled -Dgpu_arch=90 -Ddrop_in=true -Ddefault_library=shared
   run_tests "$build-nvcc" gpu_tests "${arguments[@]}" --setup dropin --suite gpu --suite drop-in --suite no-gpu \
     --no-suite real-libraries
 fi
