@@ -146,7 +146,7 @@ CUDASIM_API std::int64_t calls_made();
 CUDASIM_API std::string last_report();
 
 // One thing that is still alive: "stream", "event", "graph", "graph exec", "memory pool", "device memory",
-// "pinned memory", "registered memory", or a library's own handle.
+// "pinned memory", "registered memory", "NCCL memory" beside the device memory that it is, or a library's own handle.
 struct Leak {
   std::string kind;
   std::string description;

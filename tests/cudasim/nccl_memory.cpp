@@ -15,6 +15,7 @@ namespace cudasim {
 namespace {
 
 constexpr const char* kRegistration = "NCCL registration";
+constexpr const char* kMemory = "NCCL memory";
 constexpr std::size_t kPage = 4096;
 constexpr int kBuffersSince = 21'900;
 constexpr int kWindowsSince = 22'700;
@@ -153,6 +154,7 @@ CUDASIM_API ncclResult_t ncclMemAlloc(void** data, size_t nbytes) {
   const std::size_t rounded = (nbytes + kPage - 1) / kPage * kPage;
   if (cudaMalloc(data, rounded) != cudaSuccess) return nccl_failure(ncclUnhandledCudaError, "cudaMalloc failed");
   own_memory()[static_cast<const char*>(*data)] = rounded;
+  handle_created(kMemory, *data);
   return ncclSuccess;
 }
 
@@ -169,6 +171,7 @@ CUDASIM_API ncclResult_t ncclMemFree(void* data) {
     }
   }
   own_memory().erase(found);
+  handle_destroyed(kMemory, data);
   return cudaFree(data) == cudaSuccess ? ncclSuccess : nccl_failure(ncclUnhandledCudaError, "cudaFree failed");
 }
 
