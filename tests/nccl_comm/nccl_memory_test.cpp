@@ -1,9 +1,9 @@
 // Memory that NCCL exchanges gradients from: that it is used, changes no bit, is refused cleanly, and is given back in
 // order. On the simulated NCCL, which ends the process where a real one would touch memory that is gone.
+#include <nccl.h>
+
 #include <algorithm>
 #include <chrono>
-#include <cstring>
-#include <optional>
 
 #include "engine/optim/sgd.h"
 #include "engine/step/step_graph.h"
@@ -82,7 +82,7 @@ Trained train(DType reduce_dtype) {
     SmallModel model({12, 9, 4}, 0.0);
     model.to(own_gpu(c));
     nn::ParameterBuffer parameters(model);
-    optim::Sgd optimizer(parameters, {.learning_rate = 0.1, .momentum = 0.9});
+    optim::Sgd optimizer(parameters, 0.1, {.momentum = 0.9});
     comm::DataParallel parallel(model, parameters, c,
                                 {.buckets = {.bucket_nbytes = 200, .last_nbytes = 100}, .reduce_dtype = reduce_dtype});
     std::vector<float> pixels(3 * 12);
