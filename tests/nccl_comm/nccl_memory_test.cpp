@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/nn/init.h"
 #include "engine/optim/sgd.h"
 #include "engine/step/step_graph.h"
 #include "nccl_comm/data_parallel.h"
@@ -82,6 +83,9 @@ Trained train(DType reduce_dtype) {
     SmallModel model({12, 9, 4}, 0.0);
     model.to(own_gpu(c));
     nn::ParameterBuffer parameters(model);
+    Philox random(3);
+    nn::init::uniform(parameters.data(), -0.5, 0.5, random);
+    const std::vector<float> before = parameters.data().to_vector<float>();
     optim::Sgd optimizer(parameters, 0.1, {.momentum = 0.9});
     comm::DataParallel parallel(model, parameters, c,
                                 {.buckets = {.bucket_nbytes = 200, .last_nbytes = 100}, .reduce_dtype = reduce_dtype});
@@ -104,7 +108,7 @@ Trained train(DType reduce_dtype) {
       });
     }
     weights[static_cast<std::size_t>(c.rank())] = parameters.data().to_vector<float>();
-    results.add(c.rank(), c.exchanged_memory());
+    results.add(c.rank(), weights[static_cast<std::size_t>(c.rank())] == before ? "untrained" : c.exchanged_memory());
   });
   for (const auto& others : weights) CHECK(others == weights[0]);
   for (const auto& text : results.texts()) contains(text, results.texts()[0].substr(0, 15));
