@@ -49,7 +49,10 @@ DataParallel::DataParallel(nn::Module& model, nn::ParameterBuffer& parameters, C
   compare_parameters(model);
   if (options.broadcast) broadcast_state(model);
   if (options.reduce_dtype == DType::bf16) {
-    rounded_ = Tensor::empty({parameters.gradients().numel()}, DType::bf16, parameters.device());
+    rounded_ = communicator.make_exchanged({parameters.gradients().numel()}, DType::bf16, parameters.device());
+  } else if (!parameters.device().is_cpu()) {
+    const Tensor& gradients = parameters.gradients_with_tail();
+    parameters.move_gradients(communicator.make_exchanged(gradients.shape(), gradients.dtype(), gradients.device()));
   }
   if (!parameters.device().is_cpu()) stream_ = runtime_for(parameters.device()).create_stream();
 }

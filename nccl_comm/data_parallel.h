@@ -45,7 +45,9 @@ class ExchangeObserver {
 // To accumulate gradients over several backward passes give the hook to the last one only.
 class DataParallel {
  public:
-  // Compares the parameters of all ranks (names, shapes, which are frozen), then broadcasts. All four must outlive it.
+  // Compares the parameters of all ranks (names, shapes, which are frozen), then broadcasts. On a GPU the gradients, or
+  // what they are rounded to, move into memory from which the communicator sends best, and are fresh then (see
+  // Communicator::make_exchanged(), ParameterBuffer::move_gradients()). All four must outlive it.
   // Throws: CommError naming the first difference, on all ranks; InvalidArgument if the buffer is not the model's, and
   // for another reduce_dtype.
   DataParallel(nn::Module& model, nn::ParameterBuffer& parameters, Communicator& communicator,

@@ -81,8 +81,8 @@ MicroShards::MicroShards(nn::Module& model, nn::ParameterBuffer& parameters, con
   if (alone()) return;
   rows_ = most_subtrees(world_size);
   const std::int64_t row = parameters.gradients_with_tail().numel() + buffers_.numel();
-  sent_ = Tensor::zeros({rows_ * row}, DType::f32, parameters.device());
-  gathered_ = Tensor::zeros({world_size * rows_ * row}, DType::f32, parameters.device());
+  sent_ = communicator->make_exchanged({rows_ * row}, DType::f32, parameters.device());
+  gathered_ = communicator->make_exchanged({world_size * rows_ * row}, DType::f32, parameters.device());
 }
 
 void MicroShards::follow_model() {

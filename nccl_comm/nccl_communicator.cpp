@@ -112,13 +112,14 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
         group_(dynamic_cast<HostGroup*>(hosts_.get())),
         end_(std::move(end)),
         runtime_(runtime_for(device_)),
-        link_(id, hosts_->rank(), hosts_->world_size(), device_.index) {
+        link_(std::make_shared<NcclLink>(id, hosts_->rank(), hosts_->world_size(), device_.index)) {
     HEDDLE_CHECK(group_ != nullptr, "NCCL: a group of hosts by ", hosts_->name(), " does not compare calls");
     runtime_.add_watch(*this);
   }
   ~NcclCommunicator() override {
     runtime_.remove_watch(*this);
     if (!end_->is_set()) leave();
+    link_->end();
   }
 
   // Returns when all ranks are connected.
@@ -128,6 +129,7 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   int rank() const noexcept override { return hosts_->rank(); }
   int world_size() const noexcept override { return hosts_->world_size(); }
   bool can_be_recorded() const noexcept override { return true; }
+  std::string exchanged_memory() const override { return exchanged_memory_; }
   void check_alive() override {
     if (end_->is_set()) fail(end_->reason());
   }
@@ -147,6 +149,28 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   }
 
  protected:
+  Tensor do_make_exchanged(const Shape& shape, DType dtype, Device device) override {
+    if (device.is_cpu()) return Tensor::zeros(shape, dtype, device);
+    HEDDLE_CHECK(device == device_, "NCCL: rank ", rank(), " has tensors on ", device_, ", this one is for ", device);
+    user_ = std::this_thread::get_id();
+    const auto nbytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
+    const Stream stream = current_stream(device_);
+    HEDDLE_CHECK(!is_recording(stream), "NCCL: memory for exchanges is not made in a recorded step");
+    // With a deadline, which the wait inside has not.
+    runtime_.synchronize(stream);
+    link_->free_given_back();
+    std::string refusal;
+    const std::shared_ptr<void> memory = NcclLink::allocate(link_, nbytes, &refusal);
+    if (const std::int64_t without = ranks_without(memory != nullptr, nbytes); without > 0) {
+      if (refusal.empty()) refusal = join_text(without, " of ", world_size(), " ranks, not this one, got no other");
+      exchanged_memory_ = "ordinary memory: " + refusal;
+      return Tensor::zeros(shape, dtype, device);
+    }
+    exchanged_memory_ = enroll(memory.get());
+    Tensor tensor = Tensor::in_storage(Storage::adopt(memory.get(), nbytes, device_, memory), shape, dtype);
+    tensor.fill_zero();
+    return tensor;
+  }
   void do_all_reduce(Tensor& x, ReduceOp op, std::string_view what) override {
     if (x.device().is_cpu()) return on_hosts([&] { hosts_->all_reduce(x, op, what); });
     void* const data = x.mutable_raw_data();
@@ -198,6 +222,52 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   }
 
  private:
+  std::int64_t sum_of_hosts(std::int64_t mine) {
+    Tensor sum = Tensor::from_values(std::vector<std::int64_t>{mine}, {1});
+    on_hosts([&] { hosts_->all_reduce(sum, ReduceOp::sum, "memory for exchanges"); });
+    return sum.host_data<std::int64_t>()[0];
+  }
+
+  // How many got no memory: one is enough to do without, for windows are made by all. All have to ask for the same.
+  std::int64_t ranks_without(bool mine, std::size_t nbytes) {
+    const auto size = static_cast<std::int64_t>(nbytes);
+    Tensor sizes = Tensor::from_values(std::vector<std::int64_t>{size, -size}, {2});
+    on_hosts([&] { hosts_->all_reduce(sizes, ReduceOp::max, "size of the memory for exchanges"); });
+    const std::int64_t most = sizes.host_data<std::int64_t>()[0], least = -sizes.host_data<std::int64_t>()[1];
+    if (most != least) {
+      fail(join_text("the ranks ask for different memory for exchanges: rank ", rank(), " for ", nbytes,
+                     " bytes, others for ", least, " to ", most));
+    }
+    return sum_of_hosts(mine ? 0 : 1);
+  }
+
+  // Makes memory known to NCCL. Returns how. Without that it is still of use: NCCL sends from it as from any other.
+  std::string enroll(void* data) {
+    std::string refusal;
+    if (link_->makes_windows()) {
+      try {
+        link_->begin_window(data);
+      } catch (const CommError& error) {
+        refusal = error.what();
+      }
+      // Where some were refused, the others' NCCL waits for them.
+      const std::int64_t refused = sum_of_hosts(refusal.empty() ? 0 : 1);
+      if (refused > 0 && refused < world_size()) {
+        fail(join_text("NCCL refused ", refused, " of ", world_size(), " ranks a window of memory for exchanges",
+                       refusal.empty() ? "" : ": ", refusal, "; NCCL_WIN_ENABLE=0 in the environment does without"));
+      }
+      settle("NCCL: registering a window of memory for exchanges");
+      if (link_->is_window(data)) return "a window of NCCL's memory";
+    }
+    try {
+      link_->add_buffer(data);
+    } catch (const CommError& error) {
+      return join_text("NCCL's memory, not registered: ", error.what());
+    }
+    settle("NCCL: registering memory for exchanges");
+    return "registered memory of NCCL" + (refusal.empty() ? "" : ", without a window: " + refusal);
+  }
+
   static ncclRedOp_t nccl_op(ReduceOp op) { return op == ReduceOp::sum ? ncclSum : ncclMax; }
 
   void gather(const Request& request, const Tensor& x, Tensor& y, std::string_view what) {
@@ -221,7 +291,7 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
     const std::string deed = describe(request, what);
     runtime_.prepare_launch(call);
     try {
-      link_.call(call, [&](ncclComm_t comm) { return start(comm, static_cast<cudaStream_t>(stream.handle)); });
+      link_->call(call, [&](ncclComm_t comm) { return start(comm, static_cast<cudaStream_t>(stream.handle)); });
     } catch (const CommError& error) {
       fail(join_text(deed, ": ", error.what()));
     }
@@ -268,8 +338,8 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   // beginning.
   ncclResult_t look(Clock::duration waited, const std::string& deed) {
     if (end_->is_set()) fail(end_->reason());
-    const ncclResult_t state = link_.state();
-    if (state != ncclSuccess && state != ncclInProgress) fail(join_text(deed, ": ", link_.describe(state)));
+    const ncclResult_t state = link_->state();
+    if (state != ncclSuccess && state != ncclInProgress) fail(join_text(deed, ": ", link_->describe(state)));
     if (waited <= timeout_ - roll_call_time_) return state;
     fail(join_text(deed, " has not ended within ", seconds(waited), " s: ", who_is_late()));
   }
@@ -287,20 +357,20 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   [[noreturn]] void fail(const std::string& reason) {
     abort(reason);
     stopped_ = true;
-    link_.abort();
+    link_->abort();
     throw CommError(end_->reason());
   }
 
   // In order, so that others may still read what this rank has sent; by force if that takes too long.
   void leave() noexcept {
     try {
-      link_.begin_to_leave();
+      link_->begin_to_leave();
       const Clock::time_point end = Clock::now() + std::min(kLeave, timeout_);
-      for (int looks = 0; link_.state() == ncclInProgress; ++looks) {
+      for (int looks = 0; link_->state() == ncclInProgress; ++looks) {
         if (Clock::now() > end) return;
         pause(looks);
       }
-      if (link_.state() == ncclSuccess) link_.leave();
+      if (link_->state() == ncclSuccess) link_->leave();
     } catch (const std::exception&) {
       // The end of the link does what is left.
     }
@@ -315,7 +385,8 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   std::atomic<std::thread::id> user_{std::thread::id()};  // the thread that makes the calls
   std::atomic<bool> stopped_{false};                      // NCCL's work on the GPU has been ended
   std::string recorded_ = "the work of the GPU";          // what a wait outside of a call is for
-  NcclLink link_;
+  std::string exchanged_memory_ = "ordinary memory";
+  const std::shared_ptr<NcclLink> link_;  // tensors in its memory hold it, too
 };
 
 ncclUniqueId new_id() {
@@ -345,6 +416,8 @@ ncclUniqueId share_id(Communicator& hosts) {
 }
 
 }  // namespace
+
+std::string nccl_library_memory() { return find_nccl_memory_calls().description; }
 
 int nccl_library_version() {
   int version = 0;

@@ -14,6 +14,9 @@ namespace heddle::comm {
 std::string why_no_nccl();
 // Of the library that is loaded: "2.28.9"; empty if there is none.
 std::string nccl_version();
+// Where it lets exchanged tensors lie (Communicator::make_exchanged()), or why only in ordinary memory; empty if there
+// is none.
+std::string nccl_memory();
 
 // What a rank's communicator is made of.
 struct NcclOptions {

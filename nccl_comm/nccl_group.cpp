@@ -35,6 +35,8 @@ std::string nccl_version() {
   return number == 0 ? std::string() : join_text(number / 10'000, ".", number / 100 % 100, ".", number % 100);
 }
 
+std::string nccl_memory() { return version_number() == 0 ? std::string() : loaded_cuda_plugin()->nccl_memory(); }
+
 CommunicatorOptions roll_call_options(const CommunicatorOptions& options) {
   using std::chrono::milliseconds;
   return {.timeout = std::clamp(options.timeout / 4, milliseconds(1), milliseconds(2000))};

@@ -8,7 +8,7 @@
 
 namespace heddle::comm {
 
-NcclLink::NcclLink(const ncclUniqueId& id, int rank, int world_size, int device_index) {
+NcclLink::NcclLink(const ncclUniqueId& id, int rank, int world_size, int device_index) : device_index_(device_index) {
   if (const cudaError_t error = cudaSetDevice(device_index); error != cudaSuccess) {
     cudaGetLastError();
     throw CommError(join_text("NCCL: cuda:", device_index, " cannot be used: ", cudaGetErrorName(error), " (",
@@ -24,9 +24,57 @@ NcclLink::NcclLink(const ncclUniqueId& id, int rank, int world_size, int device_
   throw CommError(text);
 }
 
-NcclLink::~NcclLink() {
+NcclLink::~NcclLink() { end(); }
+
+void NcclLink::end() noexcept {
   abort();
   if (aborting_.joinable()) aborting_.join();
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  free_blocks();
+}
+
+std::shared_ptr<void> NcclLink::allocate(const std::shared_ptr<NcclLink>& link, std::size_t nbytes,
+                                         std::string* refusal) {
+  const std::lock_guard lock(link->mutex_);
+  void* const data = link->memory_.allocate(nbytes, refusal);
+  if (data == nullptr) return nullptr;
+  return std::shared_ptr<void>(data, [link](void* block) { link->give_back(block); });
+}
+
+bool NcclLink::makes_windows() {
+  const std::lock_guard lock(mutex_);
+  return memory_.makes_windows();
+}
+
+void NcclLink::begin_window(void* data) {
+  call("ncclCommWindowRegister", [&](ncclComm_t comm) { return memory_.begin_window(comm, data); });
+}
+
+bool NcclLink::is_window(void* data) {
+  const std::lock_guard lock(mutex_);
+  return memory_.is_window(data);
+}
+
+void NcclLink::add_buffer(void* data) {
+  call("ncclCommRegister", [&](ncclComm_t comm) { return memory_.add_buffer(comm, data); });
+}
+
+// From whatever thread the last tensor is destroyed by. While the communicator lives NCCL may still be at the memory,
+// and waiting for that could take as long as a lost peer.
+void NcclLink::give_back(void* data) noexcept {
+  const std::lock_guard lock(mutex_);
+  memory_.give_back(data);
+  if (ended_) free_blocks();
+}
+
+void NcclLink::free_given_back() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (comm_ != nullptr) free_blocks();
+}
+
+void NcclLink::free_blocks() noexcept {
+  if (cudaSetDevice(device_index_) == cudaSuccess) memory_.free_given_back(comm_);
 }
 
 ncclResult_t NcclLink::state() {
@@ -43,7 +91,10 @@ std::string NcclLink::describe(ncclResult_t state) {
 }
 
 void NcclLink::begin_to_leave() {
-  call("ncclCommFinalize", [](ncclComm_t comm) { return ncclCommFinalize(comm); });
+  call("ncclCommFinalize", [this](ncclComm_t comm) {
+    memory_.remove_all(comm);
+    return ncclCommFinalize(comm);
+  });
 }
 
 void NcclLink::leave() {
@@ -59,6 +110,7 @@ void NcclLink::abort() noexcept {
   if (comm_ == nullptr) return;
   const ncclComm_t comm = comm_;
   comm_ = nullptr;
+  memory_.forget_registrations();
   try {
     const BlockedSignals blocked;
     aborting_ = std::thread([comm] { ncclCommAbort(comm); });

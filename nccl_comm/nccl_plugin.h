@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "nccl_comm/nccl_communicator.h"
 
@@ -11,6 +12,7 @@ namespace heddle::comm {
 
 // Contracts: engine/device/cuda_plugin_abi.h.
 int nccl_library_version();
+std::string nccl_library_memory();
 void make_nccl_communicators(NcclOptions* ranks, std::size_t count, std::unique_ptr<Communicator>* made);
 
 }  // namespace heddle::comm

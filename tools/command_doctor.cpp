@@ -143,6 +143,7 @@ void report_gpu(Report& report) {
     const std::string nccl = comm::nccl_version();
     report.item("NCCL",
                 nccl.empty() ? "not in this build: ranks with a GPU each exchange through the host's threads" : nccl);
+    if (!nccl.empty()) report.item("NCCL sends from", comm::nccl_memory());
     return;
   }
   report.item("why none", plugin.problem);

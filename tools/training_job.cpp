@@ -97,10 +97,12 @@ void print_start(const TrainingJob& job, const nn::Module& model, const comm::Co
   out.line(fmt::format("device   {}: {}; {}", names, runtime.device_name, runtime.backend_name));
   out.line(fmt::format("threads  {} ({})", runtime.threads, runtime.threads_source));
   if (communicator != nullptr) {
-    out.line(fmt::format("ranks    {} in {}, {} images of a batch of {} each, exchanged by {}",
+    // Of interest where a library could place gradients better than in ordinary memory.
+    const std::string memory = job.device.is_cpu() ? "" : " from " + communicator->exchanged_memory();
+    out.line(fmt::format("ranks    {} in {}, {} images of a batch of {} each, exchanged by {}{}",
                          communicator->world_size(), job.stop.are_processes() ? "a process each" : "this process",
                          share_text(options.settings, communicator->world_size()), options.settings.batch_size,
-                         communicator->name()));
+                         communicator->name(), memory));
   }
   if (options.settings.reproducible) {
     out.line(

@@ -29,6 +29,15 @@ const char* name_of(ReduceOp op) noexcept { return op == ReduceOp::sum ? "sum" :
 
 Communicator::~Communicator() = default;
 
+Tensor Communicator::make_exchanged(const Shape& shape, DType dtype, Device device) {
+  if (world_size() > 1 && shape.numel() > 0) return do_make_exchanged(shape, dtype, device);
+  return Tensor::zeros(shape, dtype, device);
+}
+
+Tensor Communicator::do_make_exchanged(const Shape& shape, DType dtype, Device device) {
+  return Tensor::zeros(shape, dtype, device);
+}
+
 void Communicator::all_reduce(Tensor& x, ReduceOp op, std::string_view what) {
   check_reducible("all_reduce", x);
   if (world_size() > 1 && x.numel() > 0) do_all_reduce(x, op, what);

@@ -47,6 +47,15 @@ class Communicator {
   // To be asked before a recorded step with calls in it is launched. Throws: CommError if the group has ended.
   virtual void check_alive() {}
 
+  // A zero-filled tensor for what is exchanged again and again, as gradients are: where NCCL exchanges tensors of GPUs
+  // it lies in memory that NCCL has registered, from which it sends without copies; elsewhere, and where NCCL refuses,
+  // it is a tensor like any other, and results are the same. All ranks call it alike. Registered memory is only given
+  // back when the communicator ends, or by a later call; the tensor may outlive the communicator. Throws: as all calls;
+  // OutOfMemory.
+  Tensor make_exchanged(const Shape& shape, DType dtype, Device device);
+  // Where the last of these tensors lies and, if a library has refused a better place, why: for reports.
+  virtual std::string exchanged_memory() const { return "ordinary memory"; }
+
   // Each element becomes the sum or maximum over the ranks' elements. A NaN stays one.
   void all_reduce(Tensor& x, ReduceOp op, std::string_view what = {});
   // Every rank's x becomes that of root. Any dtype.
@@ -65,6 +74,7 @@ class Communicator {
   Communicator() = default;
 
   // The same after the checks, and for more than one rank with at least one element.
+  virtual Tensor do_make_exchanged(const Shape& shape, DType dtype, Device device);
   virtual void do_all_reduce(Tensor& x, ReduceOp op, std::string_view what) = 0;
   virtual void do_broadcast(Tensor& x, int root, std::string_view what) = 0;
   virtual void do_all_gather(const Tensor& x, Tensor& y, std::string_view what) = 0;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 namespace heddle {
 namespace comm {
@@ -13,7 +14,7 @@ struct NcclOptions;
 
 // Changes with every change of this struct. The C++ interfaces behind it (DeviceRuntime, Backend) have no number of
 // their own: the plugin must be of the same version as the library.
-inline constexpr int kCudaPluginAbi = 3;
+inline constexpr int kCudaPluginAbi = 4;
 
 struct CudaPluginAbi {
   int abi;                // kCudaPluginAbi as the plugin was built; always the first field
@@ -27,6 +28,8 @@ struct CudaPluginAbi {
   bool (*is_page_locked)(const void* host);
   // Of the NCCL that the plugin uses, as ncclGetVersion() says it; 0 in a build without.
   int (*nccl_version)();
+  // Where that NCCL lets exchanged tensors lie, or why not, as a phrase.
+  std::string (*nccl_memory)();
   // Connects `count` ranks of a group at once, all of it or one; fills as many places of made. Contract:
   // make_nccl_communicator() in nccl_comm/nccl_communicator.h.
   void (*make_nccl_communicators)(comm::NcclOptions* ranks, std::size_t count,

@@ -55,11 +55,30 @@ std::int64_t ParameterBuffer::lay_out(Module& module) {
 }
 
 void ParameterBuffer::make_gradients(std::int64_t numel, Device device) {
-  all_gradients_ = Tensor::zeros({numel + tail_slot::kCount}, DType::f32, device);
-  gradients_ = all_gradients_.narrow(0, numel);
+  place_gradients(Tensor::zeros({numel + tail_slot::kCount}, DType::f32, device));
   tail_ = all_gradients_.narrow(numel, tail_slot::kCount);
+}
+
+void ParameterBuffer::place_gradients(const Tensor& memory) {
+  const std::int64_t numel = memory.numel() - tail_slot::kCount;
+  all_gradients_ = memory;
+  gradients_ = all_gradients_.narrow(0, numel);
   for (ParameterSegment& segment : segments_) {
     segment.gradient = gradients_.slice_of_flat(segment.begin, segment.variable.shape());
+  }
+}
+
+void ParameterBuffer::move_gradients(const Tensor& memory) {
+  check_in_use();
+  HEDDLE_CHECK(memory.defined() && memory.dtype() == DType::f32 && memory.device() == device() &&
+                   memory.shape() == all_gradients_.shape(),
+               "ParameterBuffer: gradients ", all_gradients_.shape(), " f32 on ", device(), " cannot move to ",
+               memory.shape(), " ", memory.dtype(), " on ", memory.device());
+  place_gradients(memory);
+  tail_.move(all_gradients_.narrow(gradients_.numel(), tail_slot::kCount));
+  for (ParameterSegment& segment : segments_) {
+    segment.variable.share(segment.variable.data(), segment.gradient);
+    segment.zeroed = false;
   }
 }
 

@@ -56,6 +56,10 @@ class ParameterBuffer {
   // The same for segments [first, last) and, if last is the number of segments, the tail: for an exchange that begins
   // before backward is through. Throws: as finish_gradients().
   void finish_gradients(std::size_t first, std::size_t last);
+  // Moves the gradients and their tail into other memory, a tensor of zeros like gradients_with_tail(). They are fresh
+  // then, as after zero_grad(). Steps that were recorded before still use the old memory.
+  // Throws: InvalidArgument if the tensor is not alike, or the parameters have left this buffer.
+  void move_gradients(const Tensor& memory);
   // To be called after data() was changed as a whole: values saved for backward notice.
   void mark_changed();
 
@@ -64,6 +68,7 @@ class ParameterBuffer {
   // The places of the module's parameters. Returns the elements of all.
   std::int64_t lay_out(Module& module);
   void make_gradients(std::int64_t numel, Device device);
+  void place_gradients(const Tensor& memory);
 
   std::vector<ParameterSegment> segments_;
   Tensor data_, all_gradients_, gradients_;

@@ -7,6 +7,13 @@ void LossStats::zero() noexcept {
   state_->content = Content::stale;
 }
 
+void LossStats::move(Tensor place) {
+  HEDDLE_CHECK(place.shape() == state_->sums.shape() && place.dtype() == state_->sums.dtype(), "LossStats: sums ",
+               state_->sums.shape(), " ", state_->sums.dtype(), " cannot move to ", place.shape(), " ", place.dtype());
+  state_->sums = std::move(place);
+  state_->content = Content::stale;
+}
+
 GradTarget LossStats::target() {
   const bool first = state_->content != Content::sums;
   state_->content = Content::sums;

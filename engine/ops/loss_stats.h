@@ -22,6 +22,8 @@ class LossStats {
   const Tensor& place() const noexcept { return state_->sums; }
   // Everything counts as 0 from here on. No kernel.
   void zero() noexcept;
+  // Puts them into other memory, for all handles. They count as 0 then.
+  void move(Tensor place);
   // Where the next contribution goes: to all elements.
   GradTarget target();
   // The sums, zero-filled if there was no contribution since zero(). A kernel only then, and not twice in a row. Ask

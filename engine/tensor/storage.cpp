@@ -17,6 +17,13 @@ std::shared_ptr<Storage> Storage::wrap(void* data, std::size_t nbytes, Device de
   return std::shared_ptr<Storage>(new Storage(data, nbytes, device, nullptr));
 }
 
+std::shared_ptr<Storage> Storage::adopt(void* data, std::size_t nbytes, Device device, std::shared_ptr<void> owner) {
+  HEDDLE_CHECK(data != nullptr && owner != nullptr, "adopted memory of ", nbytes, " bytes has no owner, or is none");
+  std::shared_ptr<Storage> storage(new Storage(data, nbytes, device, nullptr));
+  storage->owner_ = std::move(owner);
+  return storage;
+}
+
 Storage::~Storage() {
   if (allocator_ != nullptr) allocator_->deallocate(data_);
 }

@@ -21,6 +21,8 @@ class Storage {
   static std::shared_ptr<Storage> allocate(std::size_t nbytes, Device device, Lifetime lifetime = Lifetime::step);
   // Memory that belongs to the caller and must outlive the storage.
   static std::shared_ptr<Storage> wrap(void* data, std::size_t nbytes, Device device);
+  // Memory that lives until `owner` is destroyed, which the storage holds.
+  static std::shared_ptr<Storage> adopt(void* data, std::size_t nbytes, Device device, std::shared_ptr<void> owner);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -29,7 +31,7 @@ class Storage {
   std::size_t nbytes() const noexcept { return nbytes_; }
   Device device() const noexcept { return device_; }
   // True if the caller owns the memory and can change it behind our back.
-  bool is_external() const noexcept { return allocator_ == nullptr; }
+  bool is_external() const noexcept { return allocator_ == nullptr && owner_ == nullptr; }
 
  private:
   Storage(void* data, std::size_t nbytes, Device device, std::shared_ptr<CachingAllocator> allocator)
@@ -38,7 +40,9 @@ class Storage {
   void* data_;
   std::size_t nbytes_;
   Device device_;
-  std::shared_ptr<CachingAllocator> allocator_;  // null: the memory is the caller's
+  // Both null: the memory is the caller's.
+  std::shared_ptr<CachingAllocator> allocator_;
+  std::shared_ptr<void> owner_;
 };
 
 // Counts changes of a piece of memory. A counter made for a part of a larger buffer also sees changes of the whole, and

@@ -79,10 +79,16 @@ Tensor Tensor::from_host(const void* values, std::size_t count, const Shape& sha
 }
 
 Tensor Tensor::wrap(void* data, const Shape& shape, DType dtype, Device device) {
-  HEDDLE_CHECK(reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) == 0,
+  return in_storage(Storage::wrap(data, checked_nbytes(shape, size_of(dtype)), device), shape, dtype);
+}
+
+Tensor Tensor::in_storage(std::shared_ptr<Storage> storage, const Shape& shape, DType dtype) {
+  HEDDLE_CHECK(reinterpret_cast<std::uintptr_t>(storage->data()) % size_of(dtype) == 0,
                "cannot wrap memory that is not aligned for ", dtype);
+  HEDDLE_CHECK(checked_nbytes(shape, size_of(dtype)) <= storage->nbytes(), "a tensor ", shape, " ", dtype,
+               " is larger than ", storage->nbytes(), " bytes of memory");
   Tensor tensor;
-  tensor.storage_ = Storage::wrap(data, checked_nbytes(shape, size_of(dtype)), device);
+  tensor.storage_ = std::move(storage);
   tensor.version_ = std::make_shared<VersionCounter>();
   tensor.shape_ = shape;
   tensor.dtype_ = dtype;

@@ -36,6 +36,8 @@ class Tensor {
   }
   // A view of memory that the caller owns, keeps alive and may change; data must be aligned for dtype.
   static Tensor wrap(void* data, const Shape& shape, DType dtype, Device device = Device::cpu());
+  // The elements at the beginning of a storage, whatever is there. Throws: InvalidArgument if it is too small.
+  static Tensor in_storage(std::shared_ptr<Storage> storage, const Shape& shape, DType dtype);
 
   bool defined() const noexcept { return storage_ != nullptr; }
   const Shape& shape() const noexcept { return shape_; }

@@ -58,6 +58,7 @@ constexpr CudaPluginAbi kPlugin{.abi = kCudaPluginAbi,
                                 .register_devices = register_devices,
                                 .is_page_locked = is_page_locked,
                                 .nccl_version = comm::nccl_library_version,
+                                .nccl_memory = comm::nccl_library_memory,
                                 .make_nccl_communicators = comm::make_nccl_communicators};
 
 }  // namespace

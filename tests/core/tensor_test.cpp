@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <vector>
 
 #include "tests/support/catch.h"
 
@@ -30,6 +32,24 @@ TEST_CASE("a slice of a flat buffer notices changes of the buffer but not of its
   CHECK(b.version() == vb);
   flat.fill_zero();
   CHECK(b.version() > vb);
+}
+
+TEST_CASE("a tensor in adopted memory keeps its owner until the last view is gone") {
+  auto memory = std::make_shared<std::vector<float>>(std::vector<float>{1, 2, 3, 4});
+  const std::weak_ptr<std::vector<float>> alive = memory;
+  Tensor row;
+  {
+    const auto storage = Storage::adopt(memory->data(), 16, Device::cpu(), memory);
+    memory.reset();
+    CHECK_FALSE(storage->is_external());
+    CHECK_THROWS_AS(Tensor::in_storage(storage, {5}, DType::f32), InvalidArgument);
+    row = Tensor::in_storage(storage, {2, 2}, DType::f32).narrow(1, 1);
+  }
+  CHECK(row.to_vector<float>() == std::vector<float>{3, 4});
+  CHECK_FALSE(alive.expired());
+  row = Tensor();
+  CHECK(alive.expired());
+  CHECK_THROWS_AS(Storage::adopt(&row, 4, Device::cpu(), nullptr), InvalidArgument);
 }
 
 TEST_CASE("a tensor that is undefined is refused, whatever is asked of it") {

@@ -27,7 +27,7 @@ PLUGIN = "kernels/libheddle_cuda.so"
 DEVICE, BACKEND, STEP = "tests/device/test_device", "tests/backend/test_backend", "tests/step/test_step"
 SHARDS = "tests/nccl_comm/test_micro_shards"
 # Only where the simulated NCCL is built.
-TRAINING = "tests/nccl_comm/test_nccl_training"
+NCCL, TRAINING = "tests/nccl_comm/test_nccl", "tests/nccl_comm/test_nccl_training"
 
 
 @dataclasses.dataclass
@@ -131,6 +131,13 @@ FAULTS = [
     Fault("update that does not wait for the exchange", "nccl_comm/data_parallel.cpp",
           "  runtime.wait(current_stream(stream_.device), runtime.record(stream_));\n", "", TRAINING, TWO_STREAMS, "FAILED:",
           target="engine/libheddle.so.0.1.0", settings={"CUDASIM_DEVICES": "2"}),
+    Fault("memory that is freed while NCCL knows it", "nccl_comm/nccl_memory.cpp",
+          "    remove(comm, block);\n    calls_.release", "    calls_.release", NCCL,
+          "NCCL: memory outlives its communicator with a tensor, and is given back by the next call without one",
+          "is still registered with rank", settings={"CUDASIM_DEVICES": "2"}),
+    Fault("communicator that ends with registered memory", "nccl_comm/nccl_link.cpp",
+          "    memory_.remove_all(comm);\n", "", NCCL, "NCCL: an older library has registered buffers, or only ordinary memory",
+          "is still registered with rank", settings={"CUDASIM_DEVICES": "2"}),
     Fault("wrong device", "kernels/cuda/cuda_runtime.cpp",
           "void CudaRuntime::use() const { use_device(device_.index); }", "void CudaRuntime::use() const {}", DEVICE,
           "tensors travel between host and GPUs", "cudaErrorInvalidValue"),
@@ -239,7 +246,7 @@ def check(fault):
 class PlantedFaultsTest(unittest.TestCase):
     def test_every_planted_fault_is_found(self):
         faults = [fault for fault in FAULTS if (not ONLY or fault.name in ONLY) and
-                  (fault.program != TRAINING or (BUILD / TRAINING).exists())]
+                  (fault.program not in (NCCL, TRAINING) or (BUILD / fault.program).exists())]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             running = [(fault, pool.submit(check, fault)) for fault in faults]
             for fault, future in running:

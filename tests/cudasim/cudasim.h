@@ -46,6 +46,8 @@ struct Counters {
   std::int64_t allocations = 0;
   std::int64_t frees = 0;
   std::int64_t graph_launches = 0;
+  // Of the ranks' parts in NCCL's collectives those that ran in a window, at the same place of it on all ranks.
+  std::int64_t collectives_in_windows = 0;
   std::int64_t event_records = 0;
   std::int64_t event_waits = 0;
   // Bytes that the operations declared (Access lists, copies, fills). A kernel declares with declare_next_launch().
@@ -119,6 +121,10 @@ CUDASIM_API void set_thread_order(ThreadOrder order);
 // Whether cuDNN proposes an engine whose results are not repeatable before all others, where there is one.
 CUDASIM_API void set_nondeterministic_first(bool on);
 
+// What NCCL says that it is (21805 for 2.18.5); a call of a function that came later ends the process. 0: as its
+// header.
+CUDASIM_API void set_nccl_version(int version);
+
 // How long a wait for a collective's missing peer may last before the process is ended with a report.
 CUDASIM_API void set_peer_deadline_ms(int milliseconds);
 
@@ -140,7 +146,7 @@ CUDASIM_API std::int64_t calls_made();
 CUDASIM_API std::string last_report();
 
 // One thing that is still alive: "stream", "event", "graph", "graph exec", "memory pool", "device memory",
-// "pinned memory", "registered memory", or a library's own handle.
+// "pinned memory", "registered memory", "NCCL memory" beside the device memory that it is, or a library's own handle.
 struct Leak {
   std::string kind;
   std::string description;

@@ -175,6 +175,12 @@ CUDASIM_API void set_peer_deadline_ms(int milliseconds) {
   policy().peer_deadline_ms = milliseconds;
 }
 
+CUDASIM_API void set_nccl_version(int version) {
+  const Lock lock;
+  start_machine();
+  policy().nccl_version = version;
+}
+
 int device_count() { return machine().count; }
 int device_capability() { return machine().capability; }
 Device& device(int index) { return machine().devices[index]; }

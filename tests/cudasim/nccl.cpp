@@ -1,4 +1,5 @@
-// The simulated NCCL: communicators, groups, memory and texts. The collectives are in nccl_collectives.cpp.
+// The simulated NCCL: communicators, groups and texts. The collectives are in nccl_collectives.cpp, memory and windows
+// in nccl_memory.cpp.
 #include <nccl.h>
 
 #include <algorithm>
@@ -13,24 +14,14 @@
 namespace cudasim {
 namespace {
 
-constexpr const char* kRegistration = "NCCL registration";
-constexpr std::size_t kPage = 4096;
-
 std::string last_text;
 std::map<std::string, std::shared_ptr<Clique>>& cliques() {
   static std::map<std::string, std::shared_ptr<Clique>> by_id;
   return by_id;
 }
-// Memory of ncclMemAlloc(), by address.
-std::map<const char*, std::size_t>& symmetric_memory() {
-  static std::map<const char*, std::size_t> by_address;
-  return by_address;
-}
 
 thread_local int group_depth = 0;
 thread_local std::vector<std::function<ncclResult_t()>> group_work;
-
-ncclResult_t injected_nccl(const char* function) { return static_cast<ncclResult_t>(injected_library(function)); }
 
 ncclResult_t check_device(int device) {
   if (device < 0 || device >= device_count() || sticky_error(device) != cudaSuccess) {
@@ -40,7 +31,7 @@ ncclResult_t check_device(int device) {
 }
 
 // Adds a rank; the communicator is ready when all have come.
-ncclResult_t join(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank, int device) {
+ncclResult_t join(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank, int device, bool blocking) {
   if (comm == nullptr || ranks < 1 || rank < 0 || rank >= ranks) {
     return nccl_failure(ncclInvalidArgument, "rank " + std::to_string(rank) + " of " + std::to_string(ranks));
   }
@@ -60,7 +51,7 @@ ncclResult_t join(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
   }
   clique->devices[static_cast<std::size_t>(rank)] = device;
   ++clique->joined;
-  auto* made = new ncclComm{.clique = clique, .rank = rank, .device = device};
+  auto* made = new ncclComm{.clique = clique, .rank = rank, .device = device, .blocking = blocking};
   handle_created(kCommunicator, made);
   *comm = made;
   if (clique->complete()) cliques().erase(std::string(id.internal, sizeof id.internal));
@@ -85,47 +76,24 @@ ncclResult_t init_rank(const char* function, ncclComm_t* comm, int ranks, const 
   const Lock lock;
   start_machine();
   if (const ncclResult_t result = injected_nccl(function)) return nccl_failure(result, "asked for");
-  const ncclResult_t result = join(comm, ranks, id, rank, current_device());
+  const ncclResult_t result = join(comm, ranks, id, rank, current_device(), blocking);
   if (result != ncclSuccess) return result;
   const std::shared_ptr<Clique> clique = (*comm)->clique;
   if (!blocking) return clique->complete() ? ncclSuccess : ncclInProgress;
   return now_or_at_group_end([clique] { return wait_for_ranks(*clique); });
 }
 
-bool is_symmetric(const void* data, std::size_t nbytes) {
-  const auto* begin = static_cast<const char*>(data);
-  auto found = symmetric_memory().upper_bound(begin);
-  if (found == symmetric_memory().begin()) return false;
-  --found;
-  return begin + nbytes <= found->first + found->second && is_reachable(data, nbytes);
-}
-
-// Remembers a registration of a buffer; its handle is an allocated byte.
-ncclResult_t add_registration(ncclComm_t comm, void** handle) {
-  *handle = new char;
-  handle_created(kRegistration, *handle);
-  comm->registered.push_back(*handle);
-  return ncclSuccess;
-}
-
-ncclResult_t remove_registration(ncclComm_t comm, void* handle) {
-  const auto found = std::find(comm->registered.begin(), comm->registered.end(), handle);
-  if (found == comm->registered.end()) return nccl_failure(ncclInvalidArgument, "nothing registered by that handle");
-  comm->registered.erase(found);
-  handle_destroyed(kRegistration, handle);
-  delete static_cast<char*>(handle);
-  return ncclSuccess;
-}
-
 ncclResult_t free_communicator(ncclComm_t comm) {
   if (!is_communicator(comm)) return nccl_failure(ncclInvalidArgument, "no communicator");
-  while (!comm->registered.empty()) remove_registration(comm, comm->registered.back());
+  drop_registrations(*comm);
   handle_destroyed(kCommunicator, comm);
   delete comm;
   return ncclSuccess;
 }
 
 }  // namespace
+
+ncclResult_t injected_nccl(const char* function) { return static_cast<ncclResult_t>(injected_library(function)); }
 
 ncclResult_t nccl_failure(ncclResult_t result, const std::string& text) {
   last_text = text;
@@ -149,7 +117,7 @@ extern "C" {
 
 CUDASIM_API ncclResult_t ncclGetVersion(int* version) {
   if (version == nullptr) return nccl_failure(ncclInvalidArgument, "no place for the version");
-  *version = NCCL_VERSION_CODE;
+  *version = nccl_version();
   return ncclSuccess;
 }
 
@@ -183,7 +151,7 @@ CUDASIM_API ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ranks, const int
   ncclUniqueId id;
   if (const ncclResult_t result = ncclGetUniqueId(&id)) return result;
   for (int rank = 0; rank < ranks; ++rank) {
-    const ncclResult_t result = join(&comms[rank], ranks, id, rank, devices == nullptr ? rank : devices[rank]);
+    const ncclResult_t result = join(&comms[rank], ranks, id, rank, devices == nullptr ? rank : devices[rank], true);
     if (result == ncclSuccess) continue;
     for (int made = 0; made < rank; ++made) free_communicator(comms[made]);
     cliques().erase(std::string(id.internal, sizeof id.internal));
@@ -199,6 +167,9 @@ CUDASIM_API ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 CUDASIM_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const Lock lock;
+  if (is_communicator(comm) && !comm->registered.empty()) {
+    return nccl_failure(ncclInvalidUsage, "memory is still registered with the communicator");
+  }
   return free_communicator(comm);
 }
 
@@ -213,7 +184,7 @@ CUDASIM_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* er
   const Lock lock;
   if (!is_communicator(comm) || error == nullptr) return nccl_failure(ncclInvalidArgument, "no communicator");
   *error = ncclSuccess;
-  if (!comm->clique->complete()) *error = ncclInProgress;
+  if (!comm->clique->complete() || !finish_windows(comm)) *error = ncclInProgress;
   if (sticky_error(comm->device) != cudaSuccess) *error = ncclUnhandledCudaError;
   if (const ncclResult_t result = injected_nccl("ncclCommGetAsyncError")) *error = result;
   return ncclSuccess;
@@ -261,63 +232,6 @@ CUDASIM_API ncclResult_t ncclGroupEnd() {
   }
   group_depth = 0;
   return first;
-}
-
-CUDASIM_API ncclResult_t ncclMemAlloc(void** data, size_t nbytes) {
-  const Lock lock;
-  if (const ncclResult_t result = injected_nccl("ncclMemAlloc")) return nccl_failure(result, "asked for");
-  if (data == nullptr || nbytes == 0) return nccl_failure(ncclInvalidArgument, "no memory asked for");
-  // Whole pages, so that it begins at one: windows demand that.
-  const std::size_t rounded = (nbytes + kPage - 1) / kPage * kPage;
-  if (cudaMalloc(data, rounded) != cudaSuccess) return nccl_failure(ncclUnhandledCudaError, "cudaMalloc failed");
-  symmetric_memory()[static_cast<const char*>(*data)] = rounded;
-  return ncclSuccess;
-}
-
-CUDASIM_API ncclResult_t ncclMemFree(void* data) {
-  const Lock lock;
-  if (data == nullptr) return ncclSuccess;
-  if (symmetric_memory().erase(static_cast<const char*>(data)) == 0) {
-    return nccl_failure(ncclInvalidArgument, "not memory of ncclMemAlloc");
-  }
-  return cudaFree(data) == cudaSuccess ? ncclSuccess : nccl_failure(ncclUnhandledCudaError, "cudaFree failed");
-}
-
-CUDASIM_API ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, size_t nbytes, void** handle) {
-  const Lock lock;
-  if (const ncclResult_t result = injected_nccl("ncclCommRegister")) return nccl_failure(result, "asked for");
-  if (!is_communicator(comm) || handle == nullptr || !is_reachable(data, nbytes)) {
-    return nccl_failure(ncclInvalidArgument, "no communicator, or no memory");
-  }
-  return add_registration(comm, handle);
-}
-
-CUDASIM_API ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
-  const Lock lock;
-  if (!is_communicator(comm)) return nccl_failure(ncclInvalidArgument, "no communicator");
-  return remove_registration(comm, handle);
-}
-
-CUDASIM_API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t nbytes, ncclWindow_t* window,
-                                                int flags) {
-  const Lock lock;
-  if (const ncclResult_t result = injected_nccl("ncclCommWindowRegister")) return nccl_failure(result, "asked for");
-  if (!is_communicator(comm) || window == nullptr || (flags & ~NCCL_WIN_COLL_SYMMETRIC) != 0) {
-    return nccl_failure(ncclInvalidArgument, "no communicator, or unknown flags");
-  }
-  if (!is_symmetric(data, nbytes) || reinterpret_cast<std::uintptr_t>(data) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
-    return nccl_failure(ncclInvalidArgument, "a window must begin at a page of ncclMemAlloc's memory");
-  }
-  void* handle = nullptr;
-  add_registration(comm, &handle);
-  *window = static_cast<ncclWindow_t>(handle);
-  return ncclSuccess;
-}
-
-CUDASIM_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
-  const Lock lock;
-  if (!is_communicator(comm)) return nccl_failure(ncclInvalidArgument, "no communicator");
-  return remove_registration(comm, window);
 }
 
 CUDASIM_API const char* ncclGetErrorString(ncclResult_t result) {

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "tests/cudasim/library_face.h"
 #include "tests/cudasim/lock.h"
+#include "tests/cudasim/machine.h"
 #include "tests/cudasim/nccl_communicator.h"
 
 namespace cudasim {
@@ -112,6 +114,10 @@ std::vector<unsigned char> reduce(const CollectiveShape& shape, const std::vecto
 
 // Runs a complete collective: all inputs are read before anything is written.
 void run(const CollectiveCall& call) {
+  const auto of_first = call.places.empty() ? 0 : std::count(call.places.begin(), call.places.end(), call.places[0]);
+  if (of_first == static_cast<std::ptrdiff_t>(call.buffers.size())) {
+    mutable_counters().collectives_in_windows += of_first;
+  }
   const CollectiveShape& shape = call.shape;
   const int ranks = static_cast<int>(call.buffers.size());
   const ElementType type = type_of(shape);
@@ -138,6 +144,25 @@ void run(const CollectiveCall& call) {
   }
 }
 
+// Ends the process if memory that NCCL was told about when the call was made is not known to it any more.
+void check_registration(const ncclComm& comm, const CollectiveShape& shape, void* registration) {
+  if (registration == nullptr || comm.registered.count(registration) != 0) return;
+  die("%s: rank %d's memory was registered when the call was made, and has been deregistered before it ran",
+      name_of(shape.kind), comm.rank);
+}
+
+// Where a rank's call works, if both of its buffers lie in windows.
+std::optional<WindowPlace> place_in_windows(const ncclComm& comm, const CollectiveCall::Buffers& buffers) {
+  const auto send = comm.registered.find(buffers.send_registration);
+  const auto receive = comm.registered.find(buffers.receive_registration);
+  if (send == comm.registered.end() || receive == comm.registered.end()) return {};
+  if (!send->second.window || !receive->second.window) return {};
+  return WindowPlace{.send_window = *send->second.window,
+                     .receive_window = *receive->second.window,
+                     .send_offset = static_cast<const char*>(buffers.send) - send->second.data,
+                     .receive_offset = static_cast<const char*>(buffers.receive) - receive->second.data};
+}
+
 // A rank queues its next collective: finds or makes the communicator's call of that number.
 std::shared_ptr<Collective> join(ncclComm_t comm, const CollectiveShape& shape,
                                  const CollectiveCall::Buffers& buffers) {
@@ -160,7 +185,10 @@ std::shared_ptr<Collective> join(ncclComm_t comm, const CollectiveShape& shape,
     collective = make_collective(clique.size, [call] { run(*call); });
     call->collective = collective;
   }
+  check_registration(*comm, shape, buffers.send_registration);
+  check_registration(*comm, shape, buffers.receive_registration);
   call->buffers[static_cast<std::size_t>(comm->rank)] = buffers;
+  if (const std::optional<WindowPlace> at = place_in_windows(*comm, buffers)) call->places.push_back(*at);
   call->ranks.push_back(comm->rank);
   call->threads.push_back(std::this_thread::get_id());
   if (static_cast<int>(call->ranks.size()) == clique.size) clique.calls.erase(number);
@@ -215,10 +243,14 @@ ncclResult_t start(ncclComm_t comm, const CollectiveShape& shape, const Collecti
   if (gives(shape, comm->rank) && overlap_is_wrong(shape, buffers, clique.size, comm->rank)) {
     return nccl_failure(ncclInvalidArgument, "input and output overlap, but not in place");
   }
+  CollectiveCall::Buffers known = buffers;
+  known.send_registration = find_registration(*comm, known.send, bytes_of(type, send_count(shape, clique.size)));
+  known.receive_registration =
+      find_registration(*comm, known.receive, bytes_of(type, receive_count(shape, clique.size)));
   // NCCL works on the communicator's device whatever the caller's is.
   const DeviceScope scope(comm->device);
-  const cudaError_t error = enqueue_collective(stream, name, std::move(accesses),
-                                               [comm, shape, buffers] { return join(comm, shape, buffers); });
+  const cudaError_t error =
+      enqueue_collective(stream, name, std::move(accesses), [comm, shape, known] { return join(comm, shape, known); });
   if (error == cudaSuccess) return ncclSuccess;
   return nccl_failure(ncclUnhandledCudaError, std::string(name) + ": CUDA error " + std::to_string(error));
 }

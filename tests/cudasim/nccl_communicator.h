@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,14 +31,26 @@ struct CollectiveShape {
   bool operator==(const CollectiveShape&) const = default;
 };
 
+// Where a rank's two buffers lie in its windows.
+struct WindowPlace {
+  std::size_t send_window = 0, receive_window = 0;
+  std::ptrdiff_t send_offset = 0, receive_offset = 0;
+  bool operator==(const WindowPlace&) const = default;
+};
+
 // One collective of a communicator. The operations of the ranks own it by its Collective.
 struct CollectiveCall {
   struct Buffers {
     const void* send = nullptr;
     void* receive = nullptr;
+    // What they were registered by when the call was made, null if they were not.
+    void* send_registration = nullptr;
+    void* receive_registration = nullptr;
   };
   CollectiveShape shape;
   std::vector<Buffers> buffers;  // by rank
+  // Of the ranks that have come: at which place of which window the call works, if it does.
+  std::vector<WindowPlace> places;
   // Ranks, and the threads they came from, in the order of their coming.
   std::vector<int> ranks;
   std::vector<std::thread::id> threads;
@@ -52,6 +65,26 @@ struct Clique {
   // Those that not all ranks have queued yet, by their number.
   std::map<std::uint64_t, std::shared_ptr<CollectiveCall>> calls;
   bool complete() const { return joined == size; }
+  // The windows of all ranks, in the order in which each rank registers them.
+  struct WindowCall {
+    std::size_t nbytes = 0;
+    int joined = 0;
+  };
+  std::vector<WindowCall> windows;
+};
+
+// Memory that a rank has registered: a buffer of its own, or its part of a window.
+struct Registration {
+  const char* data = nullptr;
+  std::size_t nbytes = 0;
+  // Of a window: its place among those of the communicator.
+  std::optional<std::size_t> window{};
+  // Where a window's handle goes once all ranks have come.
+  void** pending = nullptr;
+  bool contains(const void* begin, std::size_t n) const {
+    const auto* first = static_cast<const char*>(begin);
+    return data <= first && first + n <= data + nbytes;
+  }
 };
 
 }  // namespace cudasim
@@ -62,15 +95,26 @@ struct ncclComm {
   int rank = 0;
   int device = 0;
   std::uint64_t next_call = 0;
-  bool aborted = false;
-  // Buffers and windows that are registered.
-  std::vector<void*> registered;
+  bool blocking = true;
+  // By their handles.
+  std::map<void*, cudasim::Registration> registered{};
+  std::size_t next_window = 0;
 };
 
 namespace cudasim {
 
 constexpr const char* kCommunicator = "NCCL communicator";
 
+// What a test asked the function to return; 0 unless it did.
+ncclResult_t injected_nccl(const char* function);
+// Of the library as it says; functions that came later end the process.
+int nccl_version();
+// Makes the handles of windows known that all ranks have registered. Returns whether there are no others.
+bool finish_windows(ncclComm_t comm);
+// The handle of the registration that a range of memory lies in, null if there is none.
+void* find_registration(const ncclComm& comm, const void* data, std::size_t nbytes);
+// Forgets all of them.
+void drop_registrations(ncclComm& comm);
 // Keeps the text for ncclGetLastError() and returns the result.
 ncclResult_t nccl_failure(ncclResult_t result, const std::string& text);
 bool is_communicator(ncclComm_t comm);

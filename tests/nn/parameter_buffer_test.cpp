@@ -1,6 +1,7 @@
 // Places, padding, gradients and versions of the flat buffers.
 #include "engine/nn/parameter_buffer.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "engine/autograd/node.h"
@@ -71,6 +72,30 @@ TEST_CASE("gradients land in the second buffer, and those that no backward reach
   const std::vector<float> g = buffer.gradients().to_vector<float>();
   CHECK(std::vector<float>(g.begin(), g.begin() + 6) == std::vector<float>(6, 0.f));
   CHECK(std::vector<float>(g.begin() + 8, g.begin() + 13) == std::vector<float>(5, 2.f));
+}
+
+TEST_CASE("gradients move into other memory, with the tail that losses were given before, and are fresh") {
+  Two model;
+  nn::ParameterBuffer buffer(model);
+  const std::vector<float> values = buffer.data().to_vector<float>();
+  ops::LossStats given = buffer.tail();
+  buffer.gradients_with_tail().copy_from(Tensor::full({16 + tail_slot::kCount}, 3.0));
+  Tensor memory = Tensor::zeros({16 + tail_slot::kCount});
+  buffer.move_gradients(memory);
+  CHECK(buffer.gradients_with_tail().same_memory(memory));
+  CHECK(buffer.data().to_vector<float>() == values);
+  CHECK(model.a.grad_is_fresh());
+  model.b.grad().copy_from(Tensor::full({5}, 2.0));
+  given.tensor().copy_from(Tensor::full({tail_slot::kCount}, 4.0));
+  buffer.finish_gradients();
+  std::vector<float> expected(16 + tail_slot::kCount, 0.f);
+  std::fill_n(expected.begin() + 8, 5, 2.f);
+  std::fill_n(expected.begin() + 16, tail_slot::kCount, 4.f);
+  CHECK(memory.to_vector<float>() == expected);
+  Tensor small = Tensor::zeros({16});
+  CHECK_THROWS_AS(buffer.move_gradients(small), InvalidArgument);
+  nn::ParameterBuffer later(model);
+  CHECK_THROWS_AS(buffer.move_gradients(memory), InvalidArgument);
 }
 
 TEST_CASE("a gradient that no step reaches is zero in every step, whatever somebody wrote there") {

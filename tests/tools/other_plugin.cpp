@@ -20,6 +20,7 @@ const heddle::CudaPluginAbi kPlugin{.abi = OTHER_ABI,
                                     .register_devices = nullptr,
                                     .is_page_locked = nullptr,
                                     .nccl_version = nullptr,
+                                    .nccl_memory = nullptr,
                                     .make_nccl_communicators = nullptr};
 
 }  // namespace

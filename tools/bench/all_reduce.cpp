@@ -153,7 +153,7 @@ AllReduceResult measure_all_reduce(comm::Communicator& communicator, const AllRe
   HEDDLE_CHECK(what.ranks == communicator.world_size(), "a case of ", what.ranks, " ranks on ",
                communicator.world_size());
   AllReduceResult result{.what = what};
-  Tensor x = Tensor::empty({what.numel}, what.dtype, device);
+  Tensor x = communicator.make_exchanged({what.numel}, what.dtype, device);
   std::string problem;
   std::int64_t wrong = 0;
   for (int round = 0; round < kRounds; ++round) {

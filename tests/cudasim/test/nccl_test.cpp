@@ -1,5 +1,4 @@
-// The simulated NCCL: results of the collectives, equal on all ranks, in streams and in graphs; groups, memory,
-// refusals.
+// The simulated NCCL: results of the collectives, equal on all ranks, in streams and in graphs; groups, refusals.
 #include <csignal>
 #include <cstring>
 
@@ -217,29 +216,6 @@ TEST_CASE("NCCL: what ranks know, and communicators that are made without waitin
   reset();
 }
 
-TEST_CASE("NCCL: windows need memory of ncclMemAlloc, registrations end with the communicator") {
-  fresh_machine(1);
-  ncclComm_t comm = nullptr;
-  require_ok(ncclCommInitAll(&comm, 1, nullptr));
-  void* memory = nullptr;
-  require_ok(ncclMemAlloc(&memory, 5000));
-  ncclWindow_t window = nullptr;
-  require_ok(ncclCommWindowRegister(comm, memory, 5000, &window, NCCL_WIN_COLL_SYMMETRIC));
-  CHECK(ncclCommWindowRegister(comm, static_cast<char*>(memory) + 16, 16, &window, 0) == ncclInvalidArgument);
-  const NumberArray ordinary(2048);
-  ncclWindow_t other = nullptr;
-  CHECK(ncclCommWindowRegister(comm, ordinary.data(), 4096, &other, 0) == ncclInvalidArgument);
-  void* handle = nullptr;
-  require_ok(ncclCommRegister(comm, ordinary.data(), 4096, &handle));
-  CHECK(leaks().size() == 5);
-  require_ok(ncclCommDeregister(comm, handle));
-  CHECK(ncclCommDeregister(comm, handle) == ncclInvalidArgument);
-  require_ok(ncclCommWindowDeregister(comm, window));
-  require_ok(ncclCommDestroy(comm));
-  CHECK(ncclMemFree(ordinary.data()) == ncclInvalidArgument);
-  require_ok(ncclMemFree(memory));
-}
-
 TEST_CASE("NCCL refuses wrong arguments") {
   fresh_machine(1);
   ncclComm_t comm = nullptr;
@@ -265,8 +241,12 @@ TEST_CASE("NCCL: what would hang or mix up data ends the process and is named") 
     const char* name;
     const char* report;
   };
-  const Planted planted = GENERATE(Planted{"mismatch", "mismatch: rank"}, Planted{"missing_call", "1 of 2 ranks came"},
-                                   Planted{"missing_rank", "1 of 2 ranks came"}, Planted{"crossed", "cyclic wait"});
+  const Planted planted = GENERATE(
+      Planted{"mismatch", "mismatch: rank"}, Planted{"missing_call", "1 of 2 ranks came"},
+      Planted{"missing_rank", "1 of 2 ranks came"}, Planted{"crossed", "cyclic wait"},
+      Planted{"missing_window", "waits for others"}, Planted{"other_window", "registers a window of"},
+      Planted{"freed_window", "is still registered"}, Planted{"deregistered", "has been deregistered before it ran"},
+      Planted{"too_new", "NCCL 21805 does not have it"});
   CAPTURE(planted.name);
   const heddle::test::ProcessResult result =
       heddle::test::run_process(CUDASIM_PLANTED_COLLECTIVES, {.arguments = {planted.name}});

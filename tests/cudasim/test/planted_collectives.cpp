@@ -55,6 +55,59 @@ void crossed() {
   });
 }
 
+// A block of NCCL's memory, registered as this rank's part of a window.
+struct Window {
+  Window(const Rank& of, std::size_t nbytes) : rank(of) {
+    require_ok(ncclMemAlloc(&data, nbytes));
+    require_ok(ncclCommWindowRegister(rank.comm, data, nbytes, &window, NCCL_WIN_COLL_SYMMETRIC));
+  }
+
+  const Rank& rank;
+  void* data = nullptr;
+  ncclWindow_t window = nullptr;
+};
+
+// One rank registers no window.
+void missing_window() {
+  set_peer_deadline_ms(300);
+  run_ranks(2, [](Rank& rank) {
+    if (rank.index == 0) Window(rank, 4096);
+  });
+}
+
+// One rank's window is larger.
+void other_window() {
+  run_ranks(2, [](Rank& rank) { Window(rank, rank.index == 0 ? 4096 : 8192); });
+}
+
+// Memory is freed that a communicator still knows.
+void freed_window() {
+  run_ranks(1, [](Rank& rank) { require_ok(ncclMemFree(Window(rank, 4096).data)); });
+}
+
+// A recorded call runs after its memory was deregistered.
+void deregistered() {
+  run_ranks(1, [](Rank& rank) {
+    const Window window(rank, 4096);
+    require_ok(cudaStreamBeginCapture(rank.stream, cudaStreamCaptureModeThreadLocal));
+    require_ok(ncclAllReduce(window.data, window.data, 8, ncclFloat32, ncclSum, rank.comm, rank.stream));
+    cudaGraph_t graph = nullptr;
+    require_ok(cudaStreamEndCapture(rank.stream, &graph));
+    cudaGraphExec_t exec = nullptr;
+    require_ok(cudaGraphInstantiate(&exec, graph, 0));
+    require_ok(ncclCommWindowDeregister(rank.comm, window.window));
+    require_ok(cudaGraphLaunch(exec, rank.stream));
+    require_ok(cudaStreamSynchronize(rank.stream));
+  });
+}
+
+// A function that the library of this version has not.
+void too_new() {
+  set_nccl_version(21805);
+  void* data = nullptr;
+  require_ok(ncclMemAlloc(&data, 4096));
+}
+
 }  // namespace
 }  // namespace cudasim::test
 
@@ -63,8 +116,9 @@ int main(int count, char** arguments) {
   const struct {
     const char* name;
     void (*run)();
-  } faults[] = {
-      {"mismatch", mismatch}, {"missing_call", missing_call}, {"missing_rank", missing_rank}, {"crossed", crossed}};
+  } faults[] = {{"mismatch", mismatch},         {"missing_call", missing_call},     {"missing_rank", missing_rank},
+                {"crossed", crossed},           {"missing_window", missing_window}, {"other_window", other_window},
+                {"freed_window", freed_window}, {"deregistered", deregistered},     {"too_new", too_new}};
   for (const auto& fault : faults) {
     if (count != 2 || std::strcmp(arguments[1], fault.name) != 0) continue;
     fault.run();
