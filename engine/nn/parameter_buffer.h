@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,12 +52,17 @@ class ParameterBuffer {
   // Marks all gradients and the tail fresh: the first contribution stores. No kernel.
   // Throws: InvalidArgument if the parameters have left this buffer.
   void zero_grad();
-  // Zero-fills what nothing contributed to since zero_grad(), so that the flat buffer is valid.
+  // Zero-fills what nothing contributed to since zero_grad(), and writes what is known to be another parameter's
+  // gradient, so that the flat buffer is valid.
   // Throws: InvalidArgument if the parameters have left this buffer.
   void finish_gradients();
   // The same for segments [first, last) and, if last is the number of segments, the tail: for an exchange that begins
   // before backward is through. Throws: as finish_gradients().
   void finish_gradients(std::size_t first, std::size_t last);
+  // The same for all segments, but gradients that are known without having been written (zeros, or another segment's)
+  // of up to kMaxGradientSources segments for which `leave` holds (by number) are left to the caller, who writes them
+  // on the device before anybody reads them. Throws: as finish_gradients().
+  std::vector<GradientSource> finish_gradients_but_known(const std::vector<bool>& leave);
   // To be called after data() was changed as a whole: values saved for backward notice.
   void mark_changed();
 
@@ -64,6 +71,13 @@ class ParameterBuffer {
   // The places of the module's parameters. Returns the elements of all.
   std::int64_t lay_out(Module& module);
   void make_gradients(std::int64_t numel, Device device);
+  // Zero-fills the gradients of segments [first, last) that are frozen, since somebody may have written there before.
+  void finish_frozen(std::size_t first, std::size_t last);
+  // Where the gradient of a segment is known from, if nobody has written it.
+  std::optional<GradientSource> known_gradient(const ParameterSegment& segment) const;
+  // Writes a gradient that is known to be that of a leaf elsewhere.
+  static void write_foreign(ParameterSegment& segment);
+  void write(std::span<const GradientSource> sources);
 
   std::vector<ParameterSegment> segments_;
   Tensor data_, all_gradients_, gradients_;
