@@ -119,6 +119,11 @@ CUDASIM_API void set_thread_order(ThreadOrder order);
 // Whether cuDNN proposes an engine whose results are not repeatable before all others, where there is one.
 CUDASIM_API void set_nondeterministic_first(bool on);
 
+// Whether kernels, library calls and collectives compute (they do at first). If not they are checked when queued,
+// counted, recorded and ordered like any other, but touch no memory when they run: for what a program queues at full
+// size, where results do not matter. What they would have written keeps what it held, which is NaN in fresh memory.
+CUDASIM_API void set_computing(bool on);
+
 // How long a wait for a collective's missing peer may last before the process is ended with a report.
 CUDASIM_API void set_peer_deadline_ms(int milliseconds);
 

@@ -79,6 +79,7 @@ struct Policy {
   int peer_deadline_ms = 10000;
   // cuDNN proposes an engine whose results are not repeatable before all others, where there is one.
   bool nondeterministic_first = false;
+  bool computing = true;
   // Of the generator of a random order.
   std::uint32_t random_state = 1;
 };
