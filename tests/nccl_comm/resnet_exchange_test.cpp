@@ -1,6 +1,7 @@
 // What two ranks with a GPU each exchange in a training step of the ResNets at full size, on the simulated NCCL, which
 // computes nothing here.
-#include <algorithm>
+#include <chrono>
+#include <functional>
 #include <vector>
 
 #include "engine/autograd/backward.h"
@@ -40,19 +41,20 @@ Exchange exchange_of(const char* model_name, DType reduce_dtype) {
         optim::Sgd sgd(parameters, 0.1, SgdParams{.momentum = 0.9});
         const Tensor images = Tensor::empty({kBatch, 28, 28, 1}, DType::f32, device);
         const Tensor labels = Tensor::empty({kBatch}, DType::i64, device);
-        // All together, between steps.
-        const auto stand_still = [&](const std::function<void()>& look) {
-          runtime_for(device).synchronize(current_stream(device));
+        // Rank 0 does it while no rank does anything else.
+        const auto alone = [&](const std::function<void()>& look) {
           c.barrier();
           if (c.rank() == 0) look();
           c.barrier();
         };
-        stand_still([] { cudasim::set_computing(false); });
+        runtime_for(device).synchronize(current_stream(device));
+        alone([] { cudasim::set_computing(false); });
         step::StepGraph graph(device);
         for (int step = 0; step < 2 + kSteps; ++step) {
           // The first step is called, the second one recorded.
           if (step == 2) {
-            stand_still([] {
+            runtime_for(device).synchronize(current_stream(device));
+            alone([] {
               cudasim::reset_counters();
               cudasim::set_tracing(true);
             });
@@ -66,9 +68,8 @@ Exchange exchange_of(const char* model_name, DType reduce_dtype) {
             sgd.step({.divide_by_weight_sum = true, .halt_on_non_finite = true});
           });
         }
-        const cudasim::Counters used = cudasim::counters();
-        stand_still([&] {
-          result.used = used;
+        alone([&] {
+          result.used = cudasim::counters();
           result.trace = cudasim::trace();
           cudasim::set_tracing(false);
           cudasim::set_computing(true);
