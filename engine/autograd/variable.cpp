@@ -60,6 +60,8 @@ void Variable::set_requires_grad(bool on) {
   HEDDLE_CHECK(is_leaf(), "requires_grad can be set on leaves only; use detach() on the result of an op");
   HEDDLE_CHECK(!on || is_floating(state_->data.dtype()), "a gradient needs a float dtype, this variable holds ",
                state_->data.dtype(), " with shape ", state_->data.shape());
+  // What nobody trains may be zeroed by the owner of its memory.
+  if (!on) detail::settle_followers(*state_);
   state_->requires_grad = on;
 }
 
