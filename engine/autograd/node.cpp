@@ -141,6 +141,11 @@ GradSlot& BackwardContext::slot_of(const Edge& edge) const {
 GradTarget BackwardContext::target(int input) {
   const Edge& edge = input_edge(input);
   GradSlot& slot = slot_of(edge);
+  if (edge.leaf != nullptr) {
+    detail::settle(*edge.leaf);
+    detail::settle_followers(*edge.leaf);
+    ++slot.writes;
+  }
   if (slot.fresh) {
     // A leaf keeps its memory, unless it was given another tensor since.
     const bool keep = edge.leaf != nullptr && fits(slot.grad, edge);
@@ -197,6 +202,33 @@ void BackwardContext::promise_sums_to_zero(int input) {
   GradSlot& slot = slot_of(edge);
   // Other consumers' gradients do not sum to zero.
   slot.sums_to_zero = slot.consumers == 1;
+}
+
+void BackwardContext::promise_column_sums(int input, int sums) {
+  const Edge& edge = input_edge(input);
+  const Edge& leaf = input_edge(sums);
+  if (edge.node == nullptr || leaf.leaf == nullptr) return;
+  GradSlot& slot = slot_of(edge);
+  if (slot.consumers != 1) return;
+  slot.column_sums = leaf.leaf;
+  slot.column_sums_writes = leaf.leaf->slot.writes;
+}
+
+bool BackwardContext::give_column_sums(int input, int i) {
+  const GradSlot& output = output_slot(i);
+  const std::shared_ptr<detail::VariableState>& source = output.column_sums;
+  const Edge& edge = input_edge(input);
+  if (source == nullptr || edge.leaf == nullptr || edge.leaf == source) return false;
+  GradSlot& slot = edge.leaf->slot;
+  // Somebody may have added to the source since, or it may be what it is by another one.
+  if (source->slot.writes != output.column_sums_writes || source->slot.fresh || source->slot.same_as != nullptr ||
+      !slot.fresh || !slot.followers.empty() || !fits(slot.grad, edge) || !fits(source->slot.grad, edge)) {
+    return false;
+  }
+  slot.fresh = false;
+  slot.same_as = source;
+  source->slot.followers.push_back(edge.leaf);
+  return true;
 }
 
 bool grad_enabled() noexcept { return recording; }

@@ -38,6 +38,14 @@ struct GradSlot {
   bool one = false;           // the ones that a pass starts with; grad may be undefined until somebody reads it
   bool masked = false;        // the producer's ReLU mask is applied already
   bool sums_to_zero = false;  // over all but the last dimension, by its only contribution's nature
+  // The leaf whose gradient is the sum of this one over all but the last dimension, by its only contribution's nature.
+  std::shared_ptr<detail::VariableState> column_sums;
+  std::uint64_t column_sums_writes = 0;  // that leaf's `writes` then
+  std::uint64_t writes = 0;              // of a leaf: how often its gradient was given away for writing
+  // Of a leaf's slot: the leaf whose gradient this one equals, and that is all that is known of it: its own memory was
+  // not written. And the other way round: the leaves that take this one's, which must not change under them.
+  std::shared_ptr<detail::VariableState> same_as;
+  std::vector<std::weak_ptr<detail::VariableState>> followers;
 };
 
 // From a node to a value that it used.
@@ -122,6 +130,12 @@ class BackwardContext {
   // Promises that the gradient which this node writes for input sums to 0 over all but the last dimension but for
   // rounding (a batch norm with batch statistics does not see what is added to all of x).
   void promise_sums_to_zero(int input);
+  // Promises that the gradient which this node writes for input has the sum over all but the last dimension that it has
+  // stored, by target(), as the gradient of the leaf `sums`.
+  void promise_column_sums(int input, int sums);
+  // Makes that promise's gradient also the gradient of the leaf `input`, without writing it, if there was such a
+  // promise for output i and nothing else contributes to it so far; else false, and the node writes it.
+  bool give_column_sums(int input, int i = 0);
 
  private:
   // Throw InvalidArgument naming the op if it has no such output or input.

@@ -3,6 +3,26 @@
 #include "engine/autograd/variable_state.h"
 
 namespace heddle {
+namespace detail {
+
+void settle(VariableState& leaf) {
+  if (leaf.slot.same_as == nullptr) return;
+  const std::shared_ptr<VariableState> source = std::move(leaf.slot.same_as);
+  leaf.slot.same_as = nullptr;
+  leaf.slot.grad.copy_from(source->slot.grad);
+}
+
+void settle_followers(VariableState& source) {
+  const std::vector<std::weak_ptr<VariableState>> followers = std::move(source.slot.followers);
+  source.slot.followers.clear();
+  for (const std::weak_ptr<VariableState>& weak : followers) {
+    const std::shared_ptr<VariableState> follower = weak.lock();
+    if (follower != nullptr && follower->slot.same_as.get() == &source) settle(*follower);
+  }
+}
+
+}  // namespace detail
+
 namespace {
 constexpr const char* kUndefined = "use of an undefined variable";
 
@@ -40,6 +60,8 @@ void Variable::set_requires_grad(bool on) {
   HEDDLE_CHECK(is_leaf(), "requires_grad can be set on leaves only; use detach() on the result of an op");
   HEDDLE_CHECK(!on || is_floating(state_->data.dtype()), "a gradient needs a float dtype, this variable holds ",
                state_->data.dtype(), " with shape ", state_->data.shape());
+  // What nobody trains may be zeroed by the owner of its memory.
+  if (!on) detail::settle_followers(*state_);
   state_->requires_grad = on;
 }
 
@@ -48,6 +70,9 @@ Tensor& Variable::grad() {
   HEDDLE_CHECK(is_leaf(), "only leaves keep a gradient; this variable is the result of an op");
   HEDDLE_CHECK(state_->requires_grad, "this variable does not require a gradient");
   GradSlot& slot = state_->slot;
+  detail::settle(*state_);
+  detail::settle_followers(*state_);
+  ++slot.writes;
   const Tensor& data = state_->data;
   const bool fits = slot.grad.defined() && slot.grad.shape() == data.shape() && slot.grad.dtype() == data.dtype() &&
                     slot.grad.device() == data.device();
@@ -62,10 +87,25 @@ Tensor& Variable::grad() {
 void Variable::zero_grad() {
   HEDDLE_CHECK(defined(), kUndefined);
   HEDDLE_CHECK(is_leaf(), "zero_grad() on the result of an op");
+  detail::settle_followers(*state_);
+  state_->slot.same_as = nullptr;
   state_->slot.fresh = true;
 }
 
 bool Variable::grad_is_fresh() const noexcept { return !defined() || state_->slot.fresh; }
+
+Variable Variable::grad_same_as() const {
+  Variable source;
+  if (defined()) source.state_ = state_->slot.same_as;
+  return source;
+}
+
+void Variable::keep_grad() {
+  HEDDLE_CHECK(defined(), kUndefined);
+  HEDDLE_CHECK(is_leaf() && state_->slot.grad.defined(), "keep_grad() on a variable that has no gradient");
+  state_->slot.same_as = nullptr;
+  state_->slot.fresh = false;
+}
 
 Variable Variable::detach() const { return Variable(data()); }
 
@@ -77,6 +117,8 @@ void Variable::rebind(Tensor data, Tensor grad) {
 
 void Variable::share(Tensor data, Tensor grad) {
   check_memory(*this, data, grad);
+  detail::settle_followers(*state_);
+  state_->slot.same_as = nullptr;
   state_->data = std::move(data);
   state_->slot.grad = std::move(grad);
   state_->slot.fresh = true;

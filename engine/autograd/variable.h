@@ -40,10 +40,17 @@ class Variable {
   // Gradient of a leaf, in the data's shape; zeros if no backward pass has reached it since zero_grad().
   // Throws: InvalidArgument if the leaf does not require a gradient or this is the result of an op.
   Tensor& grad();
-  // Marks the gradient as fresh: the next contribution is stored over it, not added. Runs no kernel.
+  // Marks the gradient as fresh: the next contribution is stored over it, not added. Runs no kernel, but for leaves
+  // whose gradients are known to be this one's and are not fresh themselves.
   void zero_grad();
   // True until a contribution arrives after zero_grad() (or since the beginning).
   bool grad_is_fresh() const noexcept;
+  // The leaf whose gradient is this leaf's too, which a backward pass found and did not write: grad() does, and whoever
+  // is about to change that other gradient. Undefined: there is none.
+  Variable grad_same_as() const;
+  // What the gradient's memory holds is the gradient, as if a backward pass had stored it. For the owner of that
+  // memory.
+  void keep_grad();
   // The same values without history, sharing memory.
   Variable detach() const;
 

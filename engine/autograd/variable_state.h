@@ -17,4 +17,9 @@ struct VariableState {
   std::uint64_t visited = 0;
 };
 
+// Writes the gradient of a leaf that is known to be another one's into its own memory.
+void settle(VariableState& leaf);
+// The same for all leaves that take this one's gradient, before it changes.
+void settle_followers(VariableState& source);
+
 }  // namespace heddle::detail

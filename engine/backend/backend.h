@@ -49,6 +49,9 @@ struct UpdateTensors {
   // Source: Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control Optim. 30,
   // 1992; the warm-up is num_updates of tf.train.ExponentialMovingAverage.
   Tensor averages;
+  // Up to kMaxGradientSources, by ascending place, each inside one of the update's ranges or outside of all: the update
+  // takes these gradients from there, and writes them to their places, also if it is skipped.
+  std::span<const GradientSource> gradient_sources;
 };
 
 // Convolution, ReLU and 2x2 pooling in one pass each way, for backends that have one (Backend::fused_conv2d_pool): the
@@ -182,6 +185,8 @@ class Backend {
   virtual void random_normal(double mean, double stddev, const RandomStream& random, Tensor& y) = 0;
 
   // ---- training step ----------------------------------------------------------------------------------------------
+  // Writes up to kMaxGradientSources known gradients to their places in the flat gradients (f32), one kernel on a GPU.
+  virtual void write_gradients(Tensor& gradients, std::span<const GradientSource> sources) = 0;
   // Before an update that clips or wants the norm, at most two kernels on a GPU. Of the summed gradients (flat f32) and
   // the tail: writes scalars (step_scalar::kCount) f32 with the gradient's scale (1 / weight sum, 0 for a weight sum of
   // 0; 1 without divide_by_weight_sum) times the clipping factor min(1, max_norm / (norm + 1e-6)) if max_norm > 0, the
@@ -191,7 +196,8 @@ class Backend {
   // One update of up to kMaxUpdateRanges ranges, PyTorch's SGD (dampening 0) or Adam/AdamW, in one kernel on a GPU. The
   // learning rate is learning_rates[min(kBatch, last)] times the range's scale; Adam's t is kStep + 1. With finish it
   // ends with: kSequence and the record; kStep moves on unless the update was skipped; kBatch and kRandom move on
-  // unless the training had been halted before. Tail, gradients and scalars stay as they are.
+  // unless the training had been halted before. Tail, scalars and gradients, but for gradient_sources, stay as they
+  // are.
   //
   // The update is skipped (nothing but counters and record changes) when kHalted is set, when the tail's kNonFinite is
   // raised, or when scalars say so. Without scalars a NaN or infinity in the gradient alone skips it as a whole on the

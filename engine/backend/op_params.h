@@ -144,6 +144,16 @@ using SgdRange = UpdateRange<SgdParams>;
 using AdamRange = UpdateRange<AdamParams>;
 inline constexpr std::size_t kMaxUpdateRanges = 16;  // of one call
 
+// A gradient that is known without having been written: elements [begin, begin + numel) of the flat gradients are those
+// from `from` on, or zeros. All are multiples of 4. Ranges that are copied from are themselves in no GradientSource.
+struct GradientSource {
+  static constexpr std::int64_t kZeros = -1;
+  std::int64_t begin = 0;
+  std::int64_t numel = 0;
+  std::int64_t from = kZeros;
+};
+inline constexpr std::size_t kMaxGradientSources = 24;  // of one call
+
 struct UpdateParams {
   bool divide_by_weight_sum = false;  // gradients are divided by tail[kWeightSum] (by nothing if it is 0)
   bool halt_on_non_finite = false;    // a step that meets NaN or infinity raises kHalted

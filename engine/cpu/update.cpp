@@ -139,6 +139,19 @@ void run_update(const char* op, UpdateTensors& tensors, std::span<const Range> r
 
 }  // namespace
 
+void CpuBackend::write_gradients(Tensor& gradients, std::span<const GradientSource> sources) {
+  visit_types<float>("write_gradients", gradients.dtype(), [](auto) {});
+  if (sources.empty()) return;
+  float* const g = data_of<float>(gradients);
+  for (const GradientSource& source : sources) {
+    if (source.from == GradientSource::kZeros) {
+      std::fill_n(g + source.begin, source.numel, 0.0f);
+    } else {
+      std::copy_n(g + source.from, source.numel, g + source.begin);
+    }
+  }
+}
+
 void CpuBackend::prepare_update(const Tensor& gradients, const Tensor& tail, double max_norm,
                                 const UpdateParams& params, StepState&, Tensor& scalars) {
   visit_types<float>("prepare_update", gradients.dtype(), [](auto) {});
@@ -155,6 +168,7 @@ void CpuBackend::prepare_update(const Tensor& gradients, const Tensor& tail, dou
 
 void CpuBackend::sgd_update(UpdateTensors& tensors, std::span<const SgdRange> ranges, const UpdateParams& params,
                             StepState& state) {
+  write_gradients(tensors.gradients, tensors.gradient_sources);
   float* const w = data_of<float>(tensors.weights);
   const float* const g = data_of<float>(static_cast<const Tensor&>(tensors.gradients));
   float* const velocity = data_of<float>(tensors.first_state);
@@ -176,6 +190,7 @@ void CpuBackend::sgd_update(UpdateTensors& tensors, std::span<const SgdRange> ra
 
 void CpuBackend::adam_update(UpdateTensors& tensors, std::span<const AdamRange> ranges, const UpdateParams& params,
                              StepState& state) {
+  write_gradients(tensors.gradients, tensors.gradient_sources);
   float* const w = data_of<float>(tensors.weights);
   const float* const g = data_of<float>(static_cast<const Tensor&>(tensors.gradients));
   float* const m = data_of<float>(tensors.first_state);

@@ -1,5 +1,9 @@
 #include "engine/nn/parameter_buffer.h"
 
+#include <algorithm>
+
+#include "engine/backend/backend.h"
+
 namespace heddle::nn {
 namespace {
 
@@ -95,26 +99,101 @@ void ParameterBuffer::check_in_use() const {
 
 void ParameterBuffer::zero_grad() {
   check_in_use();
-  for (ParameterSegment& segment : segments_) segment.variable.zero_grad();
+  // First those that are known by others: nobody asks for them any more.
+  for (const bool known : {true, false}) {
+    for (ParameterSegment& segment : segments_) {
+      if (segment.variable.grad_same_as().defined() == known) segment.variable.zero_grad();
+    }
+  }
   tail_.zero();
 }
 
 void ParameterBuffer::finish_gradients() { finish_gradients(0, segments_.size()); }
 
-void ParameterBuffer::finish_gradients(std::size_t first, std::size_t last) {
-  check_in_use();
+void ParameterBuffer::finish_frozen(std::size_t first, std::size_t last) {
   for (std::size_t i = first; i < last; ++i) {
     ParameterSegment& segment = segments_[i];
-    if (!segment.variable.requires_grad()) {
-      // Nothing writes the gradient of a frozen parameter, but it may hold one from before it was frozen.
-      if (!segment.zeroed) segment.gradient.fill_zero();
-      segment.zeroed = true;
+    const bool frozen = !segment.variable.requires_grad();
+    if (frozen && !segment.zeroed) segment.gradient.fill_zero();
+    segment.zeroed = frozen;
+  }
+}
+
+std::optional<GradientSource> ParameterBuffer::known_gradient(const ParameterSegment& segment) const {
+  if (!segment.variable.requires_grad()) return {};
+  GradientSource known{.begin = segment.begin, .numel = segment.end - segment.begin};
+  if (segment.variable.grad_is_fresh()) return known;
+  const Variable source = segment.variable.grad_same_as();
+  if (!source.defined()) return {};
+  for (const ParameterSegment& other : segments_) {
+    if (!(other.variable == source)) continue;
+    known.from = other.begin;
+    return known;
+  }
+  return {};
+}
+
+void ParameterBuffer::write_foreign(ParameterSegment& segment) {
+  if (segment.variable.requires_grad() && segment.variable.grad_same_as().defined()) segment.variable.grad();
+}
+
+void ParameterBuffer::write(std::span<const GradientSource> sources) {
+  while (!sources.empty()) {
+    const std::span<const GradientSource> now = sources.first(std::min(sources.size(), kMaxGradientSources));
+    sources = sources.subspan(now.size());
+    // From the first place of these on, so that a GPU is told of no memory that travels meanwhile and is not meant.
+    std::int64_t begin = now.front().begin, end = 0;
+    for (const GradientSource& source : now) {
+      const bool copied = source.from != GradientSource::kZeros;
+      begin = std::min(begin, copied ? source.from : source.begin);
+      end = std::max({end, source.begin + source.numel, copied ? source.from + source.numel : 0});
+    }
+    std::vector<GradientSource> moved(now.begin(), now.end());
+    for (GradientSource& source : moved) {
+      source.begin -= begin;
+      if (source.from != GradientSource::kZeros) source.from -= begin;
+    }
+    Tensor part = gradients_.narrow(begin, end - begin);
+    backend_for(device()).write_gradients(part, moved);
+  }
+}
+
+void ParameterBuffer::finish_gradients(std::size_t first, std::size_t last) {
+  check_in_use();
+  finish_frozen(first, last);
+  std::vector<GradientSource> known;
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    ParameterSegment& segment = segments_[i];
+    const std::optional<GradientSource> source = known_gradient(segment);
+    const auto place = [&](std::size_t k) { return k < segments_.size() ? segments_[k].begin : gradients_.numel(); };
+    // Also those that take theirs from here, before it changes.
+    const bool from_here = source && source->from >= place(first) && source->from < place(last);
+    const bool inside = i >= first && i < last;
+    if (!source && inside) write_foreign(segment);
+    if (!source || !(inside || from_here)) continue;
+    known.push_back(*source);
+    segment.variable.keep_grad();
+  }
+  write(known);
+  if (last == segments_.size()) tail_.read();
+}
+
+std::vector<GradientSource> ParameterBuffer::finish_gradients_but_known(const std::vector<bool>& leave) {
+  check_in_use();
+  finish_frozen(0, segments_.size());
+  std::vector<GradientSource> left, known;
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    ParameterSegment& segment = segments_[i];
+    if (const std::optional<GradientSource> source = known_gradient(segment)) {
+      (leave[i] && left.size() < kMaxGradientSources ? left : known).push_back(*source);
+      segment.variable.keep_grad();
     } else {
-      segment.zeroed = false;
-      if (segment.variable.grad_is_fresh()) segment.variable.grad();
+      write_foreign(segment);
     }
   }
-  if (last == segments_.size()) tail_.read();
+  write(known);
+  tail_.read();
+  return left;
 }
 
 void ParameterBuffer::mark_changed() { data_.mutable_raw_data(); }

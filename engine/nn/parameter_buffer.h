@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,7 +52,8 @@ class ParameterBuffer {
   // Marks all gradients and the tail fresh: the first contribution stores. No kernel.
   // Throws: InvalidArgument if the parameters have left this buffer.
   void zero_grad();
-  // Zero-fills what nothing contributed to since zero_grad(), so that the flat buffer is valid.
+  // Zero-fills what nothing contributed to since zero_grad(), and writes what is known to be another parameter's
+  // gradient, so that the flat buffer is valid.
   // Throws: InvalidArgument if the parameters have left this buffer.
   void finish_gradients();
   // The same for segments [first, last) and, if last is the number of segments, the tail: for an exchange that begins
@@ -60,6 +63,10 @@ class ParameterBuffer {
   // then, as after zero_grad(). Steps that were recorded before still use the old memory.
   // Throws: InvalidArgument if the tensor is not alike, or the parameters have left this buffer.
   void move_gradients(const Tensor& memory);
+  // The same for all segments, but gradients that are known without having been written (zeros, or another segment's)
+  // of up to kMaxGradientSources segments for which `leave` holds (by number) are left to the caller, who writes them
+  // on the device before anybody reads them. Throws: as finish_gradients().
+  std::vector<GradientSource> finish_gradients_but_known(const std::vector<bool>& leave);
   // To be called after data() was changed as a whole: values saved for backward notice.
   void mark_changed();
 
@@ -69,6 +76,13 @@ class ParameterBuffer {
   std::int64_t lay_out(Module& module);
   void make_gradients(std::int64_t numel, Device device);
   void place_gradients(const Tensor& memory);
+  // Zero-fills the gradients of segments [first, last) that are frozen, since somebody may have written there before.
+  void finish_frozen(std::size_t first, std::size_t last);
+  // Where the gradient of a segment is known from, if nobody has written it.
+  std::optional<GradientSource> known_gradient(const ParameterSegment& segment) const;
+  // Writes a gradient that is known to be that of a leaf elsewhere.
+  static void write_foreign(ParameterSegment& segment);
+  void write(std::span<const GradientSource> sources);
 
   std::vector<ParameterSegment> segments_;
   Tensor data_, all_gradients_, gradients_;

@@ -53,6 +53,11 @@ class BatchNormNode final : public Node {
     if (wants_addend && addend_apart) op.daddend = Tensor::empty_like(op.dy);
     if (wants_addend && !addend_apart) take_target(ctx, 3, op.daddend, op.daddend_mode);
     run(op);
+    // The addend is added behind the scale: the sum of its gradient is the shift's.
+    if (op.dshift.defined() && !shift_apart && op.dshift_mode == WriteMode::store && op.daddend.defined() &&
+        !addend_apart && op.daddend_mode == WriteMode::store) {
+      ctx.promise_column_sums(3, 2);
+    }
     if (shift_apart && op.dshift.defined()) ctx.give(2, op.dshift);
     if (addend_apart && op.daddend.defined()) ctx.give(3, op.daddend);
   }

@@ -24,8 +24,9 @@ class Conv2dNode final : public Node {
       GradTarget dx = ctx.target(0);
       backend.conv2d_backward_data(dy, w_.get(name()), params_, mask, dx.tensor, dx.mode);
     }
-    // Of a bias whose gradient is known to be 0 nothing is written.
-    const bool bias = has_bias_ && (relu_ || !ctx.grad_output_sums_to_zero());
+    // Of a bias whose gradient is known to be 0, or another leaf's, nothing is written.
+    const bool is_known = has_bias_ && !relu_ && (ctx.grad_output_sums_to_zero() || ctx.give_column_sums(2));
+    const bool bias = has_bias_ && !is_known;
     write_weight_gradients(ctx, dy, bias, [&](Tensor& dw, Tensor* db, WriteMode mode) {
       backend.conv2d_backward_weight(x_.get(name()), dy, params_, dw, db, mode);
     });

@@ -49,14 +49,21 @@ void Optimizer::step(const StepOptions& options) {
   HEDDLE_CHECK(!options.divide_by_weight_sum || parameters_.tail().has_sums(), name(),
                ": step() is to divide by the weight sum, but no loss has left one in the parameter buffer's tail since "
                "zero_grad(); give CrossEntropyOptions::stats, or leave divide_by_weight_sum out");
-  parameters_.finish_gradients();
+  prepared_ = options.want_gradient_norm || options.max_gradient_norm > 0;
+  // Gradients that are known without having been written cost no kernel of their own, unless one reads all before.
+  std::vector<GradientSource> known;
+  if (prepared_) {
+    parameters_.finish_gradients();
+  } else {
+    known = parameters_.finish_gradients_but_known(updated_);
+  }
   const UpdateParams params{.divide_by_weight_sum = options.divide_by_weight_sum,
                             .halt_on_non_finite = options.halt_on_non_finite,
                             .average_decay = average_decay_};
   UpdateTensors tensors{
       .weights = parameters_.data(), .gradients = parameters_.gradients(), .tail = parameters_.tail().read()};
   tensors.averages = averages_;
-  prepared_ = options.want_gradient_norm || options.max_gradient_norm > 0;
+  tensors.gradient_sources = known;
   if (prepared_) {
     backend_for(parameters_.device())
         .prepare_update(tensors.gradients, tensors.tail, options.max_gradient_norm, params, state_, scalars_);
@@ -96,16 +103,16 @@ void Optimizer::restore_counters(std::int64_t step_count, std::int64_t random_co
   state_.set(step_slot::kSkipped, 0);
 }
 
-void Optimizer::check_groups(const std::vector<std::vector<SegmentRange>>& groups) const {
+void Optimizer::check_groups(const std::vector<std::vector<SegmentRange>>& groups) {
   const std::size_t count = parameters_.segments().size();
-  std::vector<bool> taken(count, false);
+  updated_.assign(count, false);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     for (const SegmentRange& range : groups[g]) {
       HEDDLE_CHECK(range.first <= range.last && range.last <= count, name(), ": group ", g, " holds parameters [",
                    range.first, ", ", range.last, "), the model has ", count);
       for (std::size_t i = range.first; i < range.last; ++i) {
-        HEDDLE_CHECK(!taken[i], name(), ": parameter '", parameters_.segments()[i].name, "' is in two groups");
-        taken[i] = true;
+        HEDDLE_CHECK(!updated_[i], name(), ": parameter '", parameters_.segments()[i].name, "' is in two groups");
+        updated_[i] = true;
       }
     }
   }

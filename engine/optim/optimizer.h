@@ -104,7 +104,7 @@ class Optimizer {
   // Updates the groups; the tensors lack the optimiser's own state.
   virtual void update(UpdateTensors& tensors, const UpdateParams& params) = 0;
   // Throws: InvalidArgument if a range is out of bounds or a parameter is in two groups.
-  void check_groups(const std::vector<std::vector<SegmentRange>>& groups) const;
+  void check_groups(const std::vector<std::vector<SegmentRange>>& groups);
   // What of the groups is to be updated now: frozen parameters left out, neighbours joined.
   template <class Group>
   std::vector<UpdateRange<decltype(Group::params)>> live_ranges(const std::vector<Group>& groups) const {
@@ -138,7 +138,8 @@ class Optimizer {
   };
   std::vector<FlatRange> live_ranges(const std::vector<SegmentRange>& ranges) const;
 
-  Tensor averages_;  // undefined: none are kept
+  std::vector<bool> updated_;  // by segment: it is in a group
+  Tensor averages_;            // undefined: none are kept
   double average_decay_ = 0.0;
   Tensor scalars_;         // of prepare_update (step_scalar::kCount)
   bool prepared_ = false;  // the last step called it

@@ -85,6 +85,7 @@ class CudaBackend final : public Backend {
   void random_uniform(double low, double high, const RandomStream& random, Tensor& y) override;
   void random_normal(double mean, double stddev, const RandomStream& random, Tensor& y) override;
 
+  void write_gradients(Tensor& gradients, std::span<const GradientSource> sources) override;
   void prepare_update(const Tensor& gradients, const Tensor& tail, double max_norm, const UpdateParams& params,
                       StepState& state, Tensor& scalars) override;
   void sgd_update(UpdateTensors& tensors, std::span<const SgdRange> ranges, const UpdateParams& params,

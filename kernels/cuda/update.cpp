@@ -2,6 +2,7 @@
 #include "kernels/launch/update.h"
 
 #include <cstddef>
+#include <utility>
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/visit.h"
@@ -27,11 +28,54 @@ static_assert(sizeof(UpdateRecord) == sizeof(StatusRecord) &&
               offsetof(UpdateRecord, gradient_norm) == offsetof(StatusRecord, gradient_norm) &&
               offsetof(UpdateRecord, non_finite) == offsetof(StatusRecord, non_finite) &&
               kUpdateRecords == kStatusRecords);
-static_assert(kMaxRanges == static_cast<int>(kMaxUpdateRanges));
+static_assert(kMaxRanges == static_cast<int>(kMaxUpdateRanges) &&
+              kMaxSources == static_cast<int>(kMaxGradientSources) && kZeroGradient == GradientSource::kZeros);
 
 SgdSettings settings_of(const SgdParams& p) { return {p.learning_rate_scale, p.momentum, p.weight_decay, p.nesterov}; }
 AdamSettings settings_of(const AdamParams& p) {
   return {p.learning_rate_scale, p.beta1, p.beta2, p.eps, p.weight_decay, p.decoupled};
+}
+
+void check_quads(const char* op, std::int64_t begin, std::int64_t numel) {
+  HEDDLE_CHECK(begin % 4 == 0 && numel % 4 == 0, op, ": range [", begin, ", ", begin + numel,
+               ") does not begin and end at multiples of 4");
+}
+
+void check_sources(const char* op, std::span<const GradientSource> sources) {
+  HEDDLE_CHECK(sources.size() <= kMaxGradientSources, op, ": ", sources.size(), " known gradients, at most ",
+               kMaxGradientSources, " are possible in one call");
+  std::int64_t end = 0;
+  for (const GradientSource& source : sources) {
+    check_quads(op, source.begin, source.numel);
+    HEDDLE_CHECK(source.begin >= end, op, ": known gradients are not in the order of their places");
+    HEDDLE_CHECK(source.from == GradientSource::kZeros || (source.from >= 0 && source.from % 4 == 0), op,
+                 ": a known gradient comes from element ", source.from);
+    end = source.begin + source.numel;
+  }
+}
+
+std::int64_t gradient_pack(const GradientSource& source) {
+  return source.from == GradientSource::kZeros ? kZeroGradient : source.from / 4;
+}
+
+// Appends elements [begin, end) of a range, in one piece or cut where gradients are known from elsewhere.
+template <class Settings>
+void add_pieces(UpdateRanges<Settings>& list, std::int64_t begin, std::int64_t end,
+                std::span<const GradientSource> sources) {
+  const auto add = [&](std::int64_t first, std::int64_t last, std::int64_t gradient) {
+    if (first == last) return;
+    list.packs += (last - first) / 4;
+    list.at[list.count++] = {first / 4, list.packs, gradient, list.ranges};
+  };
+  for (const GradientSource& source : sources) {
+    if (source.begin < begin || source.begin >= end) continue;
+    HEDDLE_CHECK(source.begin + source.numel <= end, "update: the known gradient [", source.begin, ", ",
+                 source.begin + source.numel, ") is not inside of one range");
+    add(begin, source.begin, begin / 4);
+    add(source.begin, source.begin + source.numel, gradient_pack(source));
+    begin = source.begin + source.numel;
+  }
+  add(begin, end, begin / 4);
 }
 
 template <class Range>
@@ -41,7 +85,9 @@ void run_update(const char* op, UpdateTensors& t, std::span<const Range> ranges,
   HEDDLE_CHECK(ranges.size() <= kMaxUpdateRanges, op, ": ", ranges.size(), " ranges, at most ", kMaxUpdateRanges,
                " are possible in one call");
   const UpdateBuffers buffers{.weights = data_of<float>(t.weights),
-                              .gradients = data_of<float>(static_cast<const Tensor&>(t.gradients)),
+                              .gradients = t.gradient_sources.empty()
+                                               ? const_cast<float*>(data_of<float>(std::as_const(t.gradients)))
+                                               : data_of<float>(t.gradients),
                               .first_state = data_of<float>(t.first_state),
                               .second_state = data_of<float>(t.second_state),
                               .bf16_weights = data_of<__nv_bfloat16>(t.bf16_weights),
@@ -57,16 +103,28 @@ void run_update(const char* op, UpdateTensors& t, std::span<const Range> ranges,
                               .halt_on_non_finite = params.halt_on_non_finite,
                               .finish = params.finish};
   UpdateRanges<decltype(settings_of(Range{}.params))> list{};
+  check_sources(op, t.gradient_sources);
   for (const Range& range : ranges) {
-    HEDDLE_CHECK(range.begin % 4 == 0 && range.numel % 4 == 0, op, ": range [", range.begin, ", ",
-                 range.begin + range.numel, ") does not begin and end at multiples of 4");
-    list.packs += range.numel / 4;
-    list.at[list.count++] = {range.begin / 4, list.packs, settings_of(range.params)};
+    check_quads(op, range.begin, range.numel);
+    add_pieces(list, range.begin, range.begin + range.numel, t.gradient_sources);
+    list.settings[list.ranges++] = settings_of(range.params);
   }
   update(buffers, list, stream);
 }
 
 }  // namespace
+
+void CudaBackend::write_gradients(Tensor& gradients, std::span<const GradientSource> sources) {
+  visit_types<DType::f32>("write_gradients", gradients.dtype(), [](auto) {});
+  check_sources("write_gradients", sources);
+  if (sources.empty()) return;
+  KnownGradients known{};
+  for (const GradientSource& source : sources) {
+    known.packs += source.numel / 4;
+    known.at[known.count++] = {source.begin / 4, known.packs, gradient_pack(source), 0};
+  }
+  cuda::write_gradients(data_of<float>(gradients), known, stream());
+}
 
 void CudaBackend::prepare_update(const Tensor& gradients, const Tensor& tail, double max_norm,
                                  const UpdateParams& params, StepState& state, Tensor& scalars) {

@@ -128,6 +128,16 @@ __device__ inline void finish_update(const UpdateBuffers& b, float rate, bool sk
   record.sequence = sequence;
 }
 
+// The gradient of place `offset` of a piece, in packs; if it is known from elsewhere it is also written to its own
+// place.
+__device__ inline Pack<float, 4> gradient_of(float* gradients, std::int64_t first_pack, std::int64_t gradient_pack,
+                                             std::int64_t offset) {
+  Pack<float, 4> gradient = {};
+  if (gradient_pack != kZeroGradient) gradient = load_pack<4>(gradients + 4 * (gradient_pack + offset));
+  if (gradient_pack != first_pack) store_pack<4>(gradients + 4 * (first_pack + offset), gradient);
+  return gradient;
+}
+
 // One update of all ranges. One thread: packs of four elements, a grid apart. Blocks of 256; a grid of any size that
 // fills the GPU. Bytes an element: SGD reads 8 and writes 4, with momentum 12 and 8, Adam 16 and 12; the bf16 copy
 // writes 2 more, averages read 4 and write 4 more. Deterministic. The last block to end moves the counters on; all
@@ -137,7 +147,8 @@ __global__ void __launch_bounds__(kUpdateThreads)
     update_kernel(UpdateBuffers b, const __grid_constant__ UpdateRanges<Settings> ranges) {
   using Values = decltype(values_of(Settings{}, 0.0, 0.0, 0.0));
   __shared__ Values values[kMaxRanges];
-  __shared__ std::int64_t first_pack[kMaxRanges], end_index[kMaxRanges];
+  __shared__ std::int64_t first_pack[kMaxPieces], end_index[kMaxPieces], gradient_pack[kMaxPieces];
+  __shared__ int range[kMaxPieces];
   __shared__ float rate, share;
   __shared__ bool skipped, idle;
   if (threadIdx.x == 0) {
@@ -148,48 +159,53 @@ __global__ void __launch_bounds__(kUpdateThreads)
     share = average_share(b.average_decay, static_cast<double>(b.counters[kCounterStep] + 1));
   }
   __syncthreads();
-  if (const int r = static_cast<int>(threadIdx.x); r < ranges.count) {
+  if (const int r = static_cast<int>(threadIdx.x); r < ranges.ranges) {
     const double scale = b.scalars == nullptr ? mean_scale(b.tail, b.divide_by_weight_sum)
                                               : static_cast<double>(b.scalars[kScalarGradientScale]);
-    values[r] = values_of(ranges.at[r].settings, static_cast<double>(rate), scale,
+    values[r] = values_of(ranges.settings[r], static_cast<double>(rate), scale,
                           static_cast<double>(b.counters[kCounterStep] + 1));
-    first_pack[r] = ranges.at[r].first_pack;
-    end_index[r] = ranges.at[r].end_index;
+  }
+  if (const int p = static_cast<int>(threadIdx.x); p < ranges.count) {
+    first_pack[p] = ranges.at[p].first_pack;
+    end_index[p] = ranges.at[p].end_index;
+    gradient_pack[p] = ranges.at[p].gradient_pack;
+    range[p] = ranges.at[p].range;
   }
   __syncthreads();
 
   bool refused = false;
-  if (!idle) {
-    const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kUpdateThreads;
-    int r = 0;
-    for (std::int64_t i = grid_thread(); i < ranges.packs; i += threads) {
-      while (i >= end_index[r]) ++r;
-      const std::int64_t at = 4 * (first_pack[r] + i - (r == 0 ? 0 : end_index[r - 1]));
-      const Values& v = values[r];
-      const auto gradient = load_pack<4>(b.gradients + at);
-      auto w = load_pack<4>(b.weights + at);
-      Pack<float, 4> first = {}, second = {};
-      if (has_state(v)) first = load_pack<4>(b.first_state + at);
-      if constexpr (kHasSecondState<Values>) second = load_pack<4>(b.second_state + at);
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kUpdateThreads;
+  int p = 0;
+  for (std::int64_t i = grid_thread(); i < ranges.packs; i += threads) {
+    while (i >= end_index[p]) ++p;
+    // A skipped update still leaves gradients that hold.
+    if (idle && gradient_pack[p] == first_pack[p]) continue;
+    const std::int64_t offset = i - (p == 0 ? 0 : end_index[p - 1]), at = 4 * (first_pack[p] + offset);
+    const auto gradient = gradient_of(b.gradients, first_pack[p], gradient_pack[p], offset);
+    if (idle) continue;
+    const Values& v = values[range[p]];
+    auto w = load_pack<4>(b.weights + at);
+    Pack<float, 4> first = {}, second = {};
+    if (has_state(v)) first = load_pack<4>(b.first_state + at);
+    if constexpr (kHasSecondState<Values>) second = load_pack<4>(b.second_state + at);
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        if (!update_element(v, gradient.at[k], w.at[k], first.at[k], second.at[k])) refused = true;
-      }
-      store_pack<4>(b.weights + at, w);
-      if (has_state(v)) store_pack<4>(b.first_state + at, first);
-      if constexpr (kHasSecondState<Values>) store_pack<4>(b.second_state + at, second);
-      if (b.bf16_weights != nullptr) {
-        Pack<bf16, 4> copy;
+    for (int k = 0; k < 4; ++k) {
+      if (!update_element(v, gradient.at[k], w.at[k], first.at[k], second.at[k])) refused = true;
+    }
+    store_pack<4>(b.weights + at, w);
+    if (has_state(v)) store_pack<4>(b.first_state + at, first);
+    if constexpr (kHasSecondState<Values>) store_pack<4>(b.second_state + at, second);
+    if (b.bf16_weights != nullptr) {
+      Pack<bf16, 4> copy;
 #pragma unroll
-        for (int k = 0; k < 4; ++k) copy.at[k] = convert_to<bf16>(w.at[k]);
-        store_pack<4>(b.bf16_weights + at, copy);
-      }
-      if (b.averages != nullptr) {
-        auto average = load_pack<4>(b.averages + at);
+      for (int k = 0; k < 4; ++k) copy.at[k] = convert_to<bf16>(w.at[k]);
+      store_pack<4>(b.bf16_weights + at, copy);
+    }
+    if (b.averages != nullptr) {
+      auto average = load_pack<4>(b.averages + at);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) average.at[k] += share * (w.at[k] - average.at[k]);
-        store_pack<4>(b.averages + at, average);
-      }
+      for (int k = 0; k < 4; ++k) average.at[k] += share * (w.at[k] - average.at[k]);
+      store_pack<4>(b.averages + at, average);
     }
   }
   if (__syncthreads_or(refused ? 1 : 0) != 0 && threadIdx.x == 0) {
@@ -198,6 +214,19 @@ __global__ void __launch_bounds__(kUpdateThreads)
   if (is_last_block(reinterpret_cast<unsigned long long*>(b.counters + kCounterTicket)) && threadIdx.x == 0) {
     if (skipped) b.counters[kCounterFlag] = 1;
     if (b.finish) finish_update(b, rate, skipped);
+  }
+}
+
+// Writes gradients that are known from elsewhere to their own places. One thread: packs of four elements, a grid apart.
+// Blocks of 256. Bytes an element: 4 written, 4 read unless it is zero. Deterministic.
+__global__ void __launch_bounds__(kUpdateThreads)
+    write_gradients_kernel(float* gradients, const __grid_constant__ KnownGradients known) {
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kUpdateThreads;
+  int p = 0;
+  for (std::int64_t i = grid_thread(); i < known.packs; i += threads) {
+    while (i >= known.at[p].end_index) ++p;
+    gradient_of(gradients, known.at[p].first_pack, known.at[p].gradient_pack,
+                i - (p == 0 ? 0 : known.at[p - 1].end_index));
   }
 }
 

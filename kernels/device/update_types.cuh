@@ -10,6 +10,9 @@ namespace heddle::cuda {
 
 inline constexpr int kUpdateThreads = 256;
 inline constexpr int kMaxRanges = 16;
+inline constexpr int kMaxSources = 24;
+// What ranges are cut into by gradients that are taken from elsewhere.
+inline constexpr int kMaxPieces = kMaxRanges + 2 * kMaxSources;
 
 // Indices of step_slot, tail_slot and step_scalar.
 inline constexpr int kCounterStep = 0, kCounterBatch = 1, kCounterRandom = 2, kCounterHalted = 3, kCounterSkipped = 4,
@@ -29,7 +32,7 @@ inline constexpr int kUpdateRecords = 64;
 
 struct UpdateBuffers {
   float* weights;               // (n), as all up to the tail
-  const float* gradients;       //
+  float* gradients;             // written only where a piece has them from elsewhere
   float* first_state;           // null without momentum
   float* second_state;          // Adam's
   __nv_bfloat16* bf16_weights;  // or null
@@ -53,17 +56,28 @@ struct AdamSettings {
   bool decoupled;
 };
 
-template <class Settings>
-struct UpdateRangeOf {
-  std::int64_t first_pack;  // of four elements, in the flat buffers
-  std::int64_t end_index;   // packs of the ranges up to this one
-  Settings settings;
+inline constexpr std::int64_t kZeroGradient = -1;
+
+struct UpdatePiece {
+  std::int64_t first_pack;     // of four elements, in the flat buffers
+  std::int64_t end_index;      // packs of the pieces up to this one
+  std::int64_t gradient_pack;  // where the gradient is: first_pack, or elsewhere, or kZeroGradient
+  int range;                   // whose settings hold
 };
 template <class Settings>
 struct UpdateRanges {
-  UpdateRangeOf<Settings> at[kMaxRanges];
+  UpdatePiece at[kMaxPieces];
   int count;
-  std::int64_t packs;  // of all ranges
+  std::int64_t packs;  // of all pieces
+  Settings settings[kMaxRanges];
+  int ranges;
+};
+
+// Gradients that are known without having been written.
+struct KnownGradients {
+  UpdatePiece at[kMaxSources];
+  int count;
+  std::int64_t packs;
 };
 
 struct NormBuffers {

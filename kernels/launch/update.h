@@ -13,6 +13,8 @@ namespace heddle::cuda {
 // AdamSettings.
 template <class Settings>
 void update(const UpdateBuffers& buffers, const UpdateRanges<Settings>& ranges, cudaStream_t stream);
+// Backend::write_gradients in one kernel.
+void write_gradients(float* gradients, const KnownGradients& known, cudaStream_t stream);
 
 // Blocks of gradient_norm() for so many elements: the number of its partial sums.
 int gradient_norm_blocks(std::int64_t count);

@@ -456,3 +456,65 @@ TEST_CASE("an update has the same bits for any number of threads") {
     CHECK(same);
   }
 }
+
+TEST_CASE("an update takes known gradients from elsewhere and leaves them in their places, also when it is skipped") {
+  constexpr std::int64_t kCount = 4000;
+  // Zeros, copies from before and behind, neighbours, at both ends of ranges and in none of them.
+  const std::vector<GradientSource> sources{{.begin = 0, .numel = 8},
+                                            {.begin = 8, .numel = 4, .from = 2000},
+                                            {.begin = 1000, .numel = 40},
+                                            {.begin = 1200, .numel = 400, .from = 40},
+                                            {.begin = 2996, .numel = 4},
+                                            {.begin = 3200, .numel = 16, .from = 3400},
+                                            {.begin = 3996, .numel = 4, .from = 12}};
+  std::vector<float> values(kCount);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
+  std::vector<float> wanted = values;
+  for (const GradientSource& s : sources) {
+    for (std::int64_t i = 0; i < s.numel; ++i) {
+      wanted[static_cast<std::size_t>(s.begin + i)] =
+          s.from == GradientSource::kZeros ? 0.0f : values[static_cast<std::size_t>(s.from + i)];
+    }
+  }
+  const std::vector<SgdRange> ranges{{0, 3000, {.momentum = 0.9}}, {3600, 400, {.momentum = 0.9, .weight_decay = 0.1}}};
+  // What lies in no range is not the update's business.
+  std::vector<float> updated = wanted;
+  std::copy(values.begin() + 3000, values.begin() + 3600, updated.begin() + 3000);
+  for (const Device device : test_devices()) {
+    const auto flat = [&](const std::vector<float>& g) {
+      UpdateTensors tensors = flat_buffers(kCount, device);
+      tensors.gradients = Tensor::from_values<float>(g, {kCount}).to(device);
+      return tensors;
+    };
+    CAPTURE(device.to_string());
+    Backend& backend = backend_for(device);
+    UpdateTensors alone = flat(values);
+    backend.write_gradients(alone.gradients, sources);
+    CHECK(alone.gradients.to_vector<float>() == wanted);
+
+    for (const bool halted : {false, true}) {
+      UpdateTensors plain = flat(wanted), tensors = flat(values);
+      tensors.gradient_sources = sources;
+      for (UpdateTensors* const t : {&plain, &tensors}) {
+        Training training(0.25, 2, device);
+        if (halted) training.state.set(step_slot::kHalted, 1);
+        backend.sgd_update(*t, ranges, kMean, training.state);
+      }
+      CHECK(tensors.weights.to_vector<float>() == plain.weights.to_vector<float>());
+      CHECK(tensors.first_state.to_vector<float>() == plain.first_state.to_vector<float>());
+      const std::vector<float> left = tensors.gradients.to_vector<float>();
+      // The CPU writes all of them first.
+      CHECK(left == (device.is_cpu() ? wanted : updated));
+    }
+    const AdamRange all{0, kCount, {.weight_decay = 0.1}};
+    UpdateTensors plain = flat(wanted), tensors = flat(values);
+    tensors.gradient_sources = sources;
+    for (UpdateTensors* const t : {&plain, &tensors}) {
+      Training training(0.25, 2, device);
+      backend.adam_update(*t, {&all, 1}, kMean, training.state);
+    }
+    CHECK(tensors.weights.to_vector<float>() == plain.weights.to_vector<float>());
+    CHECK(tensors.second_state.to_vector<float>() == plain.second_state.to_vector<float>());
+    CHECK(tensors.gradients.to_vector<float>() == wanted);
+  }
+}

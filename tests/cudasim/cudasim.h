@@ -124,6 +124,10 @@ CUDASIM_API void set_nondeterministic_first(bool on);
 // What NCCL says that it is (21805 for 2.18.5); a call of a function that came later ends the process. 0: as its
 // header.
 CUDASIM_API void set_nccl_version(int version);
+// Whether kernels, library calls and collectives compute (they do at first). If not they are checked when queued,
+// counted, recorded and ordered like any other, but touch no memory when they run: for what a program queues at full
+// size, where results do not matter. What they would have written keeps what it held, which is NaN in fresh memory.
+CUDASIM_API void set_computing(bool on);
 
 // How long a wait for a collective's missing peer may last before the process is ended with a report.
 CUDASIM_API void set_peer_deadline_ms(int milliseconds);

@@ -163,6 +163,12 @@ CUDASIM_API void set_nondeterministic_first(bool on) {
   policy().nondeterministic_first = on;
 }
 
+CUDASIM_API void set_computing(bool on) {
+  const Lock lock;
+  start_machine();
+  policy().computing = on;
+}
+
 CUDASIM_API void set_thread_order(ThreadOrder order) {
   const Lock lock;
   start_machine();

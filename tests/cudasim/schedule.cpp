@@ -79,6 +79,8 @@ void finish(Op& op) {
 // Runs a body unless the device has failed before; a fault makes the device fail.
 void run_body(Op& op, const std::function<void()>& body) {
   if (!body || sticky_error(op.device) != cudaSuccess) return;
+  const bool computes = op.kind == OpKind::kernel || op.kind == OpKind::library_call || op.kind == OpKind::collective;
+  if (computes && !policy().computing) return;
   const RunningOp running(&op);
   try {
     if (op.kind == OpKind::host_function) {

@@ -81,6 +81,7 @@ struct Policy {
   bool nondeterministic_first = false;
   // What NCCL says that it is; 0: as its header.
   int nccl_version = 0;
+  bool computing = true;
   // Of the generator of a random order.
   std::uint32_t random_state = 1;
 };

@@ -76,6 +76,26 @@ TEST_CASE("a missing wait for an event shows: always when lazy, for some seed wh
   CHECK(add_then_copy(false) == 1.0f);
 }
 
+TEST_CASE("with computing off what is queued is checked and counted, and touches no memory") {
+  const FreshMachine fresh;
+  const DeviceArray<float> x(std::vector<float>(kCount, 0.0f)), y(std::vector<float>(kCount, 2.0f));
+  const NonBlockingStream stream;
+  set_computing(false);
+  reset_counters();
+  require_ok(start(add_value, 1, kCount, stream, x.data(), 1.0f, kCount));
+  require_ok(cudaMemcpyAsync(y.data(), x.data(), kCount * sizeof(float), cudaMemcpyDeviceToDevice, stream));
+  require_ok(cudaStreamSynchronize(stream));
+  CHECK(counters().kernels == 1);
+  CHECK(start(add_value, 1, 100'000, stream, x.data(), 1.0f, kCount) != cudaSuccess);
+  CHECK(x.values()[7] == 0.0f);
+  // Copies are copied.
+  CHECK(y.values()[7] == 0.0f);
+  set_computing(true);
+  require_ok(start(add_value, 1, kCount, stream, x.data(), 1.0f, kCount));
+  require_ok(cudaStreamSynchronize(stream));
+  CHECK(x.values()[7] == 1.0f);
+}
+
 TEST_CASE("a random order is the same for the same seed") {
   const FreshMachine fresh;
   const auto run = [] {
