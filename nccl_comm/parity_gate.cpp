@@ -3,31 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
+#include "nccl_comm/batch_norm_replay.h"
 #include "nccl_comm/drift_monitor.h"
+#include "nccl_comm/parity_comparison.h"
 #include "nccl_comm/text_exchange.h"
 
 namespace heddle::comm {
 namespace {
 
-// Where terms cancel, rounding does not shrink with the sum: differences so small against the terms are its own.
-constexpr double kRounding = 1e-6;
-
-// What a comparison of two vectors allows of their difference's norm.
-struct Allowed {
-  double of_norm;               // times the norm of the reference
-  double of_terms = kRounding;  // times that of the terms whose rounding is in them
-};
-
 // Gradients of each share are rounded, and the sum of all. Source: |fl(x) - x| <= 2^-p |x| for p significant bits
 // (Higham, "Accuracy and Stability of Numerical Algorithms", section 2.1); bf16 has 8.
-Allowed allowed_of_gradients(const ParityOptions& options) {
+ParityAllowed allowed_of_gradients(const ParityOptions& options) {
   if (options.reduce_dtype == DType::f32) return {options.tolerance};
   constexpr double kUnit = 0x1p-8;
-  return {options.tolerance + kUnit, kRounding + kUnit * (1 + kUnit)};
+  return {options.tolerance + kUnit, kParityRounding + kUnit * (1 + kUnit)};
 }
 
 // Everything that a step changes.
@@ -82,12 +73,6 @@ struct Reference {
   std::vector<double> parameter_terms;  // by parameter: sum over the shares of the norm of their gradients
 };
 
-double norm(const double* x, std::int64_t n) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) sum += x[i] * x[i];
-  return std::sqrt(sum);
-}
-
 data::Batch narrow(const data::Batch& batch, std::int64_t begin, std::int64_t n) {
   return {batch.images.narrow(begin, n), batch.labels.narrow(begin, n)};
 }
@@ -109,7 +94,7 @@ class ShareSums {
   void add(const std::vector<double>& gradients) {
     for (std::size_t i = 0; i < gradients.size(); ++i) sums_.sums[i] += gradients[i];
     for (std::size_t s = 0; s < segments_.size(); ++s) {
-      sums_.parameter_terms[s] += norm(gradients.data() + segments_[s].begin, segments_[s].numel);
+      sums_.parameter_terms[s] += norm_of(gradients.data() + segments_[s].begin, segments_[s].numel);
     }
   }
   Reference take() { return std::move(sums_); }
@@ -133,92 +118,33 @@ data::Batch piece_of(const data::Batch& whole, const Share& share, std::int64_t 
   return narrow(whole, share.begin + first, last - first);
 }
 
-// The same piece of all shares as one batch.
-data::Batch piece_of_all(const data::Batch& whole, std::int64_t images, int shares, std::int64_t piece,
-                         std::int64_t pieces) {
-  std::vector<Variable> all_images, all_labels;
-  for (int number = 0; number < shares; ++number) {
-    const data::Batch part = piece_of(whole, share_of(images, shares, number), piece, pieces);
-    all_images.emplace_back(part.images);
-    all_labels.emplace_back(part.labels);
-  }
-  return {ops::concat(all_images, 0).data(), ops::concat(all_labels, 0).data()};
-}
-
 // Rank 0 works, the others wait: at each piece for the time of one only, since every wait has a deadline.
 Reference run_shares(const ParitySubject& subject, Communicator& communicator, const SavedState& state,
-                     std::int64_t images) {
+                     std::int64_t images, BatchNormReplay& batch_norms, ParityComparison& comparison) {
   const int shares = subject.shares > 0 ? subject.shares : communicator.world_size();
   const bool works = communicator.rank() == 0;
   ShareSums sums(subject.optimizer.parameters().segments());
   const data::Batch whole = works ? subject.load_whole(images) : data::Batch{};
-  const auto run_piece = [&](const auto& batch) {
-    if (works) backward(subject.loss(batch()));
-    communicator.barrier("a piece of the parity gate");
-  };
-  const int turns = subject.synchronised ? 1 : shares;
-  for (int number = 0; number < turns; ++number) {
+  for (int number = 0; number < shares; ++number) {
     const Share share = share_of(images, shares, number);
+    const std::int64_t pieces = subject.synchronised != nullptr
+                                    ? synchronised_pieces(images, {.shares = shares, .pieces = subject.pieces})
+                                    : std::min(subject.pieces, share.size);
     if (works) {
       state.use_streams_of(number);
       subject.optimizer.zero_grad();
+      batch_norms.begin_share(number, comparison);
     }
-    const std::int64_t pieces = subject.synchronised
-                                    ? synchronised_pieces(images, {.shares = shares, .pieces = subject.pieces})
-                                    : std::min(subject.pieces, share.size);
     for (std::int64_t piece = 0; piece < pieces; ++piece) {
-      run_piece([&] {
-        return subject.synchronised ? piece_of_all(whole, images, shares, piece, pieces)
-                                    : piece_of(whole, share, piece, pieces);
-      });
+      if (works) backward(subject.loss(piece_of(whole, share, piece, pieces)));
+      communicator.barrier("a piece of the parity gate");
     }
-    if (works && pieces > 0) sums.add(gradients_with_tail(subject.optimizer.parameters()));
+    if (!works) continue;
+    batch_norms.end_share(comparison);
+    if (pieces > 0) sums.add(gradients_with_tail(subject.optimizer.parameters()));
   }
   return works ? sums.take() : Reference{};
 }
-
-// The worst of several comparisons.
-class Comparison {
- public:
-  explicit Comparison(double tolerance) : tolerance_(tolerance) {}
-
-  // ranks and one: n values each, of all ranks and of one rank. `terms`: how large the values are whose rounding is in
-  // them. `who`: what the norms belong to.
-  void compare(const std::string& name, const std::vector<double>& ranks, const std::vector<double>& one, double terms,
-               const std::array<std::string, 2>& who) {
-    compare_within({tolerance_}, name, ranks, one, terms, who);
-  }
-
-  void compare_within(const Allowed& allowed, const std::string& name, const std::vector<double>& ranks,
-                      const std::vector<double>& one, double terms, const std::array<std::string, 2>& who) {
-    std::vector<double> difference(ranks.size());
-    for (std::size_t i = 0; i < ranks.size(); ++i) difference[i] = ranks[i] - one[i];
-    const auto norm_of = [](const std::vector<double>& x) {
-      return norm(x.data(), static_cast<std::int64_t>(x.size()));
-    };
-    const double a = norm_of(ranks), b = norm_of(one), d = norm_of(difference);
-    // Neither side has a finite step, and the training will say so.
-    if (!std::isfinite(a) && !std::isfinite(b)) return;
-    const double relative = d == 0 ? 0.0 : std::isfinite(d) ? d / b : std::numeric_limits<double>::infinity();
-    const bool fails = !(d <= allowed.of_norm * b + allowed.of_terms * terms);
-    // What fails goes before what does not, then the larger difference.
-    const bool failed_before = !problem_.empty();
-    if (failed_before != fails ? failed_before : relative <= result_.largest) return;
-    result_ = {relative, name};
-    if (!fails) return;
-    problem_ =
-        join_text(name, " has the norm ", a, " ", who[0], " and ", b, " ", who[1], "; the difference is ", relative,
-                  " of that, and ", (allowed.of_norm * b + allowed.of_terms * terms) / b, " is allowed");
-  }
-
-  const std::string& problem() const noexcept { return problem_; }
-  const ParityResult& result() const noexcept { return result_; }
-
- private:
-  double tolerance_;
-  ParityResult result_;
-  std::string problem_;
-};
 
 std::vector<double> divided(const double* x, std::int64_t n, double divisor) {
   std::vector<double> result(x, x + n);
@@ -239,7 +165,8 @@ void leave_gradients(nn::ParameterBuffer& parameters) {
 }
 
 void compare_gradients(const std::vector<nn::ParameterSegment>& segments, const std::vector<double>& sums,
-                       const Reference& reference, int ranks, const ParityOptions& options, Comparison& comparison) {
+                       const Reference& reference, int ranks, const ParityOptions& options,
+                       ParityComparison& comparison) {
   const std::array<std::string, 2> who{join_text("with ", ranks, " ranks"),
                                        "on one rank that works through the same shares"};
   const double* const tail = sums.data() + segments.back().end;
@@ -248,7 +175,7 @@ void compare_gradients(const std::vector<nn::ParameterSegment>& segments, const 
   const auto compare_sum = [&](const char* name, std::int64_t slot, double allowed, double terms) {
     comparison.compare_within({allowed}, name, {tail[slot]}, {wanted_tail[slot]}, terms, who);
   };
-  compare_sum("the weight sum", tail_slot::kWeightSum, kRounding, 0.0);
+  compare_sum("the weight sum", tail_slot::kWeightSum, kParityRounding, 0.0);
   compare_sum("the number of samples", tail_slot::kSamples, 0.0, 0.0);
   const auto met = [](const double* values) { return values[tail_slot::kNonFinite] > 0 ? 1.0 : 0.0; };
   comparison.compare_within({0.0}, "the mark of a NaN or infinity", {met(tail)}, {met(wanted_tail)}, 0.0, who);
@@ -286,7 +213,7 @@ std::vector<float> update_divided(const ParitySubject& subject, const std::vecto
 }
 
 void compare_updates(const std::vector<nn::ParameterSegment>& segments, const std::vector<float>& before,
-                     const std::vector<float>& after, const std::vector<float>& wanted, Comparison& comparison) {
+                     const std::vector<float>& after, const std::vector<float>& wanted, ParityComparison& comparison) {
   const std::array<std::string, 2> who{"as the training makes it", "from gradients divided by the weight sum before"};
   for (const nn::ParameterSegment& segment : segments) {
     std::vector<double> change, wanted_change, start;
@@ -297,7 +224,7 @@ void compare_updates(const std::vector<nn::ParameterSegment>& segments, const st
       wanted_change.push_back(double{wanted[i]} - double{before[i]});
     }
     comparison.compare(join_text("the update of '", segment.name, "'"), change, wanted_change,
-                       norm(start.data(), segment.numel), who);
+                       norm_of(start.data(), segment.numel), who);
   }
 }
 
@@ -312,6 +239,9 @@ std::string check_batch(const ParitySubject& subject, Communicator& communicator
   for (ReplicaTensor& buffer : replica_buffers(subject.model)) before.push_back(std::move(buffer));
   const std::string begins = compare_replicas(communicator, before);
   leave_gradients(parameters);
+  ParityComparison comparison(options.tolerance);
+  BatchNormReplay batch_norms(subject.synchronised, communicator);
+  batch_norms.record();
   subject.sum_gradients(images);
   const std::vector<float> values = parameters.gradients_with_tail().to_vector<float>();
   const std::vector<double> sums(values.begin(), values.end());
@@ -319,10 +249,9 @@ std::string check_batch(const ParitySubject& subject, Communicator& communicator
   const std::string ends = compare_replicas(communicator, replica);
   const std::vector<float> after = parameters.data().to_vector<float>();
   state.restore();
-  const Reference reference = run_shares(subject, communicator, state, images);
+  const Reference reference = run_shares(subject, communicator, state, images, batch_norms, comparison);
   state.restore();
-  Comparison comparison(options.tolerance);
-  if (communicator.rank() == 0) {
+  if (communicator.rank() == 0 && comparison.problem().empty()) {
     compare_gradients(segments, sums, reference, communicator.world_size(), options, comparison);
   }
   if (comparison.problem().empty()) {

@@ -10,6 +10,7 @@
 
 #include <heddle/comm/communicator.h>
 #include <heddle/data/data_loader.h>
+#include <heddle/nn/batch_norm.h>
 #include <heddle/nn/module.h>
 #include <heddle/optim/optimizer.h>
 #include "batch_cut.h"
@@ -33,10 +34,9 @@ struct ParitySubject {
   std::int64_t pieces = 1;
   // Shares of a batch, each with random streams of its own; 0: one a rank.
   int shares = 0;
-  // Layers see the batch of all ranks at once (synchronised batch norm): sum_gradients() computes the same number of
-  // pieces on every rank, synchronised_pieces(), and the single rank takes a piece of all shares in one pass. Then
-  // there may be no random layers: their streams are by share.
-  bool synchronised = false;
+  // The model's batch norms that see the batch of all ranks at once, or null: sum_gradients() computes the same number
+  // of pieces on every rank then, synchronised_pieces().
+  nn::SynchronisedBatchNorms* synchronised = nullptr;
 };
 
 struct ParityOptions {
@@ -59,17 +59,20 @@ std::vector<std::int64_t> parity_batches(std::int64_t batch_size, std::int64_t d
                                          const BatchCut& cut = {}, bool with_batch_norm = false);
 
 // For each of the batches: the ranks do a step; then rank 0 works through the shares of all ranks one after the other,
-// adds their gradients up in double and divides by the weight sum. Must agree: the divided gradient of each parameter,
-// weight sum, loss and number of samples; the update, with that of gradients that were divided before; and, bit for
-// bit, state and buffers of all ranks before the step and their state behind it. Takes as long as one share and then
-// all shares one after the other; meanwhile each rank has a copy of weights and state, and of gradients on the host.
+// adds their gradients up in double and divides by the weight sum. Synchronised batch norms hand it what the ranks have
+// exchanged, joined in double; what each rank has brought must be what its share gives. Must agree: the divided
+// gradient of each parameter, weight sum, loss and number of samples; the update, with that of gradients that were
+// divided before; and, bit for bit, state and buffers of all ranks before the step and their state behind it. Takes as
+// long as one share and then all shares one after the other; meanwhile each rank has a copy of weights and state, and
+// of gradients on the host.
 //
 // Afterwards weights, state of the optimiser, counters, buffers and random streams are what they were, bit for bit, if
 // the subject's functions leave nothing else behind (StepState's record ring and kSequence move on). Gradients are
 // fresh. Dropout needs the streams of nn::RandomStreams to agree. A step whose loss is not finite on both sides is
 // passed over: the training will meet it. Blocks; all ranks call it.
 //
-// Throws: CommError on all ranks with the same text: the worst parameter, both norms and the relative difference.
+// Throws: CommError on all ranks with the same text: the worst parameter, or the first batch norm whose exchange is
+// wrong, with both norms and the relative difference.
 ParityResult check_parity(const ParitySubject& subject, Communicator& communicator,
                           const std::vector<std::int64_t>& batches, const ParityOptions& options = {});
 

@@ -275,13 +275,6 @@ comm::ParityResult Trainer::check_parity() {
   options.world_size = 1;
   data::DataLoader whole(loader_.dataset(), options);
   whole.start_epoch(state_.epoch);
-  // On one rank, whose batch norms meet nobody then.
-  const auto alone = [&](const data::Batch& batch) {
-    if (synchronised_) synchronised_->set_on(false);
-    Variable loss = compute_loss(batch);
-    if (synchronised_) synchronised_->set_on(true);
-    return loss;
-  };
   const comm::ParitySubject subject{.model = model_,
                                     .optimizer = *optimizer_,
                                     .sum_gradients =
@@ -303,10 +296,10 @@ comm::ParityResult Trainer::check_parity() {
                                           whole.rewind();
                                           return whole.load(images);
                                         },
-                                    .loss = alone,
+                                    .loss = [&](const data::Batch& batch) { return compute_loss(batch); },
                                     .pieces = accumulate_,
                                     .shares = shards_ ? comm::kMicroShards : 0,
-                                    .synchronised = synchronised_ != nullptr};
+                                    .synchronised = synchronised_.get()};
   const comm::ParityResult result =
       comm::check_parity(subject, *communicator_,
                          comm::parity_batches(batch_size_, loader_.dataset_size(), communicator_->world_size(), cut_,

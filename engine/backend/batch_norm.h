@@ -14,7 +14,8 @@
 
 namespace heddle {
 
-// What the ranks of a synchronised batch norm exchange, a flat tensor of the channel vectors' dtype:
+// What the ranks of a synchronised batch norm exchange, a flat tensor of f64 whatever x has, so that the parts of several
+// ranks give what their rows on one rank give, and round to the same statistics:
 //   forward:  [0,C) the mean of the rank's own x, [C,2C) the sum of squared differences from that mean;
 //   backward: [0,C) the sum of dz, [C,2C) the sum of dz xhat, both over the rank's own rows;
 //   [2C] the rank's own number of rows; the rest 0.
@@ -35,7 +36,7 @@ struct BatchNormForward {
   // take in what is not finite: without rows both stay, with one row the variance, and with a NaN or infinity in a
   // channel of x, that channel's.
   double momentum = 0.1;
-  Tensor exchanged = {};  // undefined, or (ranks, batch_norm_exchange_numel): the batch is that of all ranks
+  Tensor exchanged = {};  // undefined, or f64 (ranks, batch_norm_exchange_numel): the batch is that of all ranks
   Tensor running_mean = {}, running_var = {};  // (C); both undefined with batch_statistics: none are kept
 
   Tensor y = {};                   // of x's shape and dtype

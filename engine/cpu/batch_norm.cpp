@@ -51,14 +51,13 @@ struct Moments {
 
   // Adds other rows. Source: Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
   // Variances", 1979.
-  template <class T>
-  void join(double other_count, const T* other_mean, const T* other_m2) {
+  void join(double other_count, const double* other_mean, const double* other_m2) {
     if (other_count == 0) return;
     const double total = count + other_count, share = other_count / total, both = count * share;
     for (std::size_t c = 0; c < mean.size(); ++c) {
-      const double delta = static_cast<double>(other_mean[c]) - mean[c];
+      const double delta = other_mean[c] - mean[c];
       mean[c] += delta * share;
-      m2[c] += static_cast<double>(other_m2[c]) + delta * delta * both;
+      m2[c] += other_m2[c] + delta * delta * both;
     }
     count = total;
   }
@@ -125,12 +124,11 @@ Moments moments_of(const Tensor& x) {
   return all;
 }
 
-template <class P>
 Moments join_ranks(const Tensor& exchanged, std::int64_t channels) {
-  const P* part = data_of<P>(exchanged);
+  const double* part = data_of<double>(exchanged);
   Moments all(channels);
   for (std::int64_t r = 0; r < exchanged.dim(0); ++r, part += batch_norm_exchange_numel(channels)) {
-    all.join(static_cast<double>(part[2 * channels]), part, part + channels);
+    all.join(part[2 * channels], part, part + channels);
   }
   return all;
 }
@@ -210,17 +208,16 @@ SumPair own_sums(const BatchNormBackward& op) {
   return sums;
 }
 
-template <class P>
 SumPair sums_of_ranks(const Tensor& exchanged, std::int64_t channels) {
   SumPair sums{std::vector<double>(static_cast<std::size_t>(channels)),
                std::vector<double>(static_cast<std::size_t>(channels))};
-  const P* part = data_of<P>(exchanged);
+  const double* part = data_of<double>(exchanged);
   for (std::int64_t r = 0; r < exchanged.dim(0); ++r, part += batch_norm_exchange_numel(channels)) {
     for (std::int64_t c = 0; c < channels; ++c) {
-      sums.dz[static_cast<std::size_t>(c)] += static_cast<double>(part[c]);
-      sums.dz_xhat[static_cast<std::size_t>(c)] += static_cast<double>(part[channels + c]);
+      sums.dz[static_cast<std::size_t>(c)] += part[c];
+      sums.dz_xhat[static_cast<std::size_t>(c)] += part[channels + c];
     }
-    sums.count += static_cast<double>(part[2 * channels]);
+    sums.count += part[2 * channels];
   }
   return sums;
 }
@@ -234,16 +231,13 @@ void write_channels(const std::vector<double>& values, Tensor& to, WriteMode mod
   }
 }
 
-template <class P>
 void write_exchange(const std::vector<double>& first, const std::vector<double>& second, double count, Tensor& out) {
-  P* const to = data_of<P>(out);
+  double* const to = data_of<double>(out);
   const std::size_t channels = first.size();
-  for (std::size_t c = 0; c < channels; ++c) {
-    to[c] = static_cast<P>(first[c]);
-    to[channels + c] = static_cast<P>(second[c]);
-  }
-  std::fill(to + 2 * channels, to + batch_norm_exchange_numel(static_cast<std::int64_t>(channels)), P(0));
-  to[2 * channels] = static_cast<P>(count);
+  std::copy(first.begin(), first.end(), to);
+  std::copy(second.begin(), second.end(), to + channels);
+  std::fill(to + 2 * channels, to + batch_norm_exchange_numel(static_cast<std::int64_t>(channels)), 0.0);
+  to[2 * channels] = count;
 }
 
 // dx and daddend.
@@ -296,7 +290,7 @@ Statistics statistics_of(BatchNormForward& op) {
     s.var.assign(var, var + channels);
     return s;
   }
-  const Moments all = op.exchanged.defined() ? join_ranks<P>(op.exchanged, channels) : moments_of<K>(op.x);
+  const Moments all = op.exchanged.defined() ? join_ranks(op.exchanged, channels) : moments_of<K>(op.x);
   s.mean = all.mean;
   for (const double m2 : all.m2) s.var.push_back(all.count == 0 ? 0 : m2 / all.count);
   if (op.running_mean.defined()) update_running<P>(all, op.momentum, op.running_mean, op.running_var);
@@ -317,7 +311,7 @@ Tensor CpuBackend::batch_norm_mask(const BatchNormForward& op) {
 void CpuBackend::batch_norm_statistics(const Tensor& x, Tensor& exchange) {
   with_kernels(x.dtype(), [&]<class K>(K) {
     const Moments moments = moments_of<K>(x);
-    write_exchange<typename K::Channel>(moments.mean, moments.m2, moments.count, exchange);
+    write_exchange(moments.mean, moments.m2, moments.count, exchange);
   });
 }
 
@@ -374,13 +368,12 @@ void CpuBackend::batch_norm_backward_sums(BatchNormBackward& op, Tensor& exchang
     const SumPair sums = own_sums<K>(op);
     write_channels<P>(sums.dz_xhat, op.dscale, op.dscale_mode);
     write_channels<P>(sums.dz, op.dshift, op.dshift_mode);
-    write_exchange<P>(sums.dz, sums.dz_xhat, sums.count, exchange);
+    write_exchange(sums.dz, sums.dz_xhat, sums.count, exchange);
   });
 }
 
 void CpuBackend::batch_norm_backward_data(BatchNormBackward& op, const Tensor& exchanged) {
-  with_kernels(op.x.dtype(),
-               [&]<class K>(K) { write_data<K>(op, sums_of_ranks<typename K::Channel>(exchanged, op.x.dim(-1))); });
+  with_kernels(op.x.dtype(), [&]<class K>(K) { write_data<K>(op, sums_of_ranks(exchanged, op.x.dim(-1))); });
 }
 
 }  // namespace heddle::cpu

@@ -22,6 +22,11 @@ void visit(Module& module, const std::string& path, std::vector<Module*>& seen,
   }
 }
 
+void gather_ranks(comm::Communicator& communicator, ops::BatchNormPass pass, const Tensor& own, Tensor& all) {
+  communicator.all_gather(own, all,
+                          pass == ops::BatchNormPass::forward ? "batch norm statistics" : "batch norm gradients");
+}
+
 // Puts a model in evaluation mode while it lives, and each module back into its own mode.
 class EvaluationScope {
  public:
@@ -105,8 +110,8 @@ void BatchNorm2d::synchronise(comm::Communicator* communicator) {
   exchange_ = {};
   if (communicator == nullptr) return;
   exchange_.ranks = communicator->world_size();
-  exchange_.gather = [communicator](const Tensor& own, Tensor& all) {
-    communicator->all_gather(own, all, "batch norm statistics");
+  exchange_.gather = [communicator](ops::BatchNormPass pass, const Tensor& own, Tensor& all) {
+    gather_ranks(*communicator, pass, own, all);
   };
 }
 
@@ -146,13 +151,26 @@ std::string batch_norm_with_one_value(Module& model, const Shape& image) {
 
 SynchronisedBatchNorms::SynchronisedBatchNorms(Module& model, comm::Communicator& communicator)
     : layers_(batch_norms_of(model)), communicator_(communicator) {
-  set_on(true);
+  exchange_by({});
 }
 
-SynchronisedBatchNorms::~SynchronisedBatchNorms() { set_on(false); }
+SynchronisedBatchNorms::~SynchronisedBatchNorms() {
+  for (const auto& [path, norm] : layers_) norm->synchronise(nullptr);
+}
 
-void SynchronisedBatchNorms::set_on(bool on) {
-  for (const auto& [path, norm] : layers_) norm->synchronise(on ? &communicator_ : nullptr);
+void SynchronisedBatchNorms::exchange_by(const Gather& gather) {
+  for (const auto& [path, norm] : layers_) {
+    norm->synchronise(&communicator_);
+    if (!gather) continue;
+    norm->synchronise({.ranks = communicator_.world_size(),
+                       .gather = [gather, layer = path](ops::BatchNormPass pass, const Tensor& own, Tensor& all) {
+                         gather(layer, pass, own, all);
+                       }});
+  }
+}
+
+void SynchronisedBatchNorms::gather(ops::BatchNormPass pass, const Tensor& own, Tensor& all) const {
+  gather_ranks(communicator_, pass, own, all);
 }
 
 }  // namespace heddle::nn

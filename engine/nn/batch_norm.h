@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,8 @@ class BatchNorm2d final : public Module {
   // exchange, in which every rank takes part, also one without images (x (0,H,W,channels)). The communicator must
   // outlive the layer's use; nullptr ends it.
   void synchronise(comm::Communicator* communicator);
+  // The same with an exchange of one's own.
+  void synchronise(ops::BatchNormExchange exchange) { exchange_ = std::move(exchange); }
 
   // Values of one channel that one image brings, in the last forward pass; 0 before the first one.
   std::int64_t values_per_image() const noexcept { return values_per_image_; }
@@ -78,13 +81,19 @@ std::string batch_norm_with_one_value(Module& model, const Shape& image);
 // Synchronises all batch norm layers of a model while it lives; the communicator must live as long.
 class SynchronisedBatchNorms {
  public:
+  // BatchNormExchange::gather, told the layer's path too.
+  using Gather = std::function<void(const std::string& layer, ops::BatchNormPass pass, const Tensor& own, Tensor& all)>;
+
   SynchronisedBatchNorms(Module& model, comm::Communicator& communicator);
   ~SynchronisedBatchNorms();
   SynchronisedBatchNorms(const SynchronisedBatchNorms&) = delete;
   SynchronisedBatchNorms& operator=(const SynchronisedBatchNorms&) = delete;
 
-  // false: forward passes from now on are of this rank alone, until true.
-  void set_on(bool on);
+  // Forward passes from now on, and the backward passes that belong to them, exchange by `gather`, for a check that
+  // looks at what is exchanged or stands in for the other ranks; empty: by the communicator, as at first.
+  void exchange_by(const Gather& gather);
+  // The communicator's exchange.
+  void gather(ops::BatchNormPass pass, const Tensor& own, Tensor& all) const;
 
  private:
   std::vector<std::pair<std::string, BatchNorm2d*>> layers_;

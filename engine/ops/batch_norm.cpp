@@ -69,10 +69,10 @@ class BatchNormNode final : public Node {
   void run(BatchNormBackward& op) const {
     Backend& backend = backend_of(op.x);
     if (exchange_.ranks == 0) return backend.batch_norm_backward(op);
-    Tensor own = Tensor::empty({batch_norm_exchange_numel(op.x.dim(-1))}, op.scale.dtype(), op.x.device());
-    Tensor all = Tensor::empty({exchange_.ranks, own.numel()}, own.dtype(), own.device());
+    Tensor own = Tensor::empty({batch_norm_exchange_numel(op.x.dim(-1))}, DType::f64, op.x.device());
+    Tensor all = Tensor::empty({exchange_.ranks, own.numel()}, DType::f64, op.x.device());
     backend.batch_norm_backward_sums(op, own);
-    exchange_.gather(own, all);
+    exchange_.gather(BatchNormPass::backward, own, all);
     backend.batch_norm_backward_data(op, all);
   }
   static void take_target(BackwardContext& ctx, int input, Tensor& tensor, WriteMode& mode) {
@@ -100,17 +100,13 @@ std::int64_t rows_of(const Tensor& x) { return x.shape().numel_between(0, x.rank
 // nobody reads it back, and the running variance just stays.
 Tensor gather_statistics(const char* op, const Tensor& x, const BatchNormExchange& exchange) {
   const std::int64_t channels = x.dim(-1);
-  const DType dtype = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
-  Tensor own = Tensor::empty({batch_norm_exchange_numel(channels)}, dtype, x.device());
-  Tensor all = Tensor::empty({exchange.ranks, own.numel()}, dtype, x.device());
+  Tensor own = Tensor::empty({batch_norm_exchange_numel(channels)}, DType::f64, x.device());
+  Tensor all = Tensor::empty({exchange.ranks, own.numel()}, DType::f64, x.device());
   backend_of(x).batch_norm_statistics(x, own);
-  exchange.gather(own, all);
+  exchange.gather(BatchNormPass::forward, own, all);
   if (!x.device().is_cpu()) return all;
   double rows = 0;
-  for (std::int64_t r = 0; r < exchange.ranks; ++r) {
-    const std::int64_t at = r * own.numel() + 2 * channels;
-    rows += dtype == DType::f64 ? all.host_data<double>()[at] : static_cast<double>(all.host_data<float>()[at]);
-  }
+  for (std::int64_t r = 0; r < exchange.ranks; ++r) rows += all.host_data<double>()[r * own.numel() + 2 * channels];
   check_batch_norm_rows(op, x.shape(), static_cast<std::int64_t>(rows));
   return all;
 }

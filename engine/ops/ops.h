@@ -179,10 +179,12 @@ Variable linear(const Variable& x, const Variable& w, const Variable& bias = {})
 Variable linear_relu(const Variable& x, const Variable& w, const Variable& bias = {});
 
 // How the ranks of a synchronised batch norm meet, once in the forward and once in the backward pass.
+enum class BatchNormPass : std::uint8_t { forward, backward };
 struct BatchNormExchange {
   int ranks = 0;  // 0: not synchronised
-  // all (ranks, numel of own) becomes the ranks' own tensors in the order of the ranks, the same on each of them.
-  std::function<void(const Tensor& own, Tensor& all)> gather;
+  // all (ranks, numel of own) becomes the ranks' own tensors in the order of the ranks, the same on each of them. What
+  // is in them: see batch_norm_exchange_numel.
+  std::function<void(BatchNormPass pass, const Tensor& own, Tensor& all)> gather;
 };
 struct BatchNormOptions {
   // true: mean and variance of the batch normalise, and their gradients are part of x's; false: the running ones do.

@@ -28,7 +28,7 @@ struct Scratch {
 
 NormSums sums_of(const Tensor& exchanged) {
   if (!exchanged.defined()) return {};
-  return {.exchanged = data_of<float>(exchanged), .ranks = exchanged.dim(0)};
+  return {.exchanged = data_of<double>(exchanged), .ranks = exchanged.dim(0)};
 }
 
 template <class T>
@@ -137,20 +137,20 @@ void CudaBackend::batch_norm_backward(BatchNormBackward& operands) {
 
 void CudaBackend::batch_norm_statistics(const Tensor& x, Tensor& exchange) {
   const NormSize size = norm_size(x);
-  if (size.channels == 0) return fill(exchange, 0);
+  if (size.channels == 0) return exchange.fill_zero();
   const Scratch scratch(size, {*graphs_, *tickets_, device_, stream()});
   visit_floats("batch_norm", x.dtype(), [&]<class T>(TypeTag<T>) {
-    norm_statistics<T>({.x = data_of<T>(x), .exchange = data_of<float>(exchange)}, size, scratch.pointers, stream());
+    norm_statistics<T>({.x = data_of<T>(x), .exchange = data_of<double>(exchange)}, size, scratch.pointers, stream());
   });
 }
 
 void CudaBackend::batch_norm_backward_sums(BatchNormBackward& operands, Tensor& exchange) {
   const NormSize size = norm_size(operands.x);
-  if (size.channels == 0) return fill(exchange, 0);
+  if (size.channels == 0) return exchange.fill_zero();
   const Scratch scratch(size, {*graphs_, *tickets_, device_, stream()});
   visit_floats("batch_norm", operands.x.dtype(), [&]<class T>(TypeTag<T>) {
     NormBackwardCall<T> call = call_of<T>(operands);
-    call.exchange = data_of<float>(exchange);
+    call.exchange = data_of<double>(exchange);
     norm_backward_sums(call, size, scratch.pointers, stream());
   });
 }

@@ -21,9 +21,8 @@ struct NormGradientCoefficients {
 __device__ inline Moments moments_of_ranks(const NormSums& sums, const NormShape& shape, std::int64_t channel) {
   Moments total{0, 0, 0};
   for (std::int64_t r = 0; r < sums.ranks; ++r) {
-    const float* const part = sums.exchanged + r * (2 * shape.channels + 4);
-    total.join({static_cast<double>(part[2 * shape.channels]), static_cast<double>(part[channel]),
-                static_cast<double>(part[shape.channels + channel])});
+    const double* const part = sums.exchanged + r * (2 * shape.channels + 4);
+    total.join({part[2 * shape.channels], part[channel], part[shape.channels + channel]});
   }
   return total;
 }
@@ -228,9 +227,9 @@ __global__ void __launch_bounds__(kNormThreads, 3)
   } else if (has_channel && call.sums.exchanged != nullptr) {
     rows = 0;
     for (std::int64_t r = 0; r < call.sums.ranks; ++r) {
-      const float* const part = call.sums.exchanged + r * (2 * shape.channels + 4);
-      sums.join({static_cast<double>(part[channel]), static_cast<double>(part[shape.channels + channel])});
-      rows += static_cast<double>(part[2 * shape.channels]);
+      const double* const part = call.sums.exchanged + r * (2 * shape.channels + 4);
+      sums.join({part[channel], part[shape.channels + channel]});
+      rows += part[2 * shape.channels];
     }
   }
   if (has_channel) set_gradient_coefficients(call, channel, sums, rows, thread, coefficients);

@@ -199,13 +199,13 @@ __device__ inline void own_gradient_sums(const NormBackwardCall<T>& call, const 
 }
 
 // One thread a channel: what other ranks get, the count once.
-__device__ inline void put_exchange(float* exchange, const NormShape& shape, std::int64_t channel,
+__device__ inline void put_exchange(double* exchange, const NormShape& shape, std::int64_t channel,
                                     const ChannelPair& pair) {
-  exchange[channel] = static_cast<float>(pair.first);
-  exchange[shape.channels + channel] = static_cast<float>(pair.second);
+  exchange[channel] = pair.first;
+  exchange[shape.channels + channel] = pair.second;
   if (channel != 0) return;
-  exchange[2 * shape.channels] = static_cast<float>(shape.rows);
-  for (int i = 1; i < 4; ++i) exchange[2 * shape.channels + i] = 0.0f;
+  exchange[2 * shape.channels] = static_cast<double>(shape.rows);
+  for (int i = 1; i < 4; ++i) exchange[2 * shape.channels + i] = 0.0;
 }
 
 // Ends the sums of a channel: from dz (x - mean) to dz xhat, and the gradients of scale and shift.

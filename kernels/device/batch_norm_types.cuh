@@ -38,7 +38,7 @@ struct NormSplit {
 // Sums of all rows: from a kernel before, or those of all ranks as batch_norm_exchange_numel describes them.
 struct NormSums {
   const ChannelPair* joined = nullptr;  // (channels)
-  const float* exchanged = nullptr;     // (ranks, 2 channels + 4)
+  const double* exchanged = nullptr;    // (ranks, 2 channels + 4)
   std::int64_t ranks = 0;
 };
 
@@ -46,7 +46,7 @@ template <class T>
 struct NormStatisticsCall {
   const T* x = nullptr;
   ChannelPair* joined = nullptr;  // (channels), or null:
-  float* exchange = nullptr;      // (2 channels + 4)
+  double* exchange = nullptr;     // (2 channels + 4)
 };
 
 template <class T>
@@ -84,7 +84,7 @@ struct NormBackwardCall {
   float* dscale = nullptr;
   float* dshift = nullptr;
   ChannelPair* joined = nullptr;  // (channels): what a kernel for dx needs, or
-  float* exchange = nullptr;      // what other ranks need; both may be null
+  double* exchange = nullptr;     // what other ranks need; both may be null
   int add_to_dx = 0, add_to_daddend = 0, add_to_dscale = 0, add_to_dshift = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "engine/backend/backend.h"
+#include "engine/backend/kernel_choice.h"
 #include "reference/reference.h"
 #include "tests/support/catch.h"
 #include "tests/support/devices.h"
@@ -184,7 +185,7 @@ RanksResult run_ranks(const std::vector<Tensor>& in, const Form& form, Device de
   const auto n = static_cast<std::int64_t>(rows.size());
   const std::vector<Tensor> x = cut(in[0], rows), dy = cut(in[6], rows);
   const std::vector<Tensor> addend = form.addend ? cut(in[3], rows) : std::vector<Tensor>(rows.size());
-  Tensor statistics = Tensor::empty({n, numel}, in[1].dtype(), device), sums = Tensor::empty_like(statistics);
+  Tensor statistics = Tensor::empty({n, numel}, DType::f64, device), sums = Tensor::empty_like(statistics);
   std::vector<BatchNormForward> forward;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     Tensor own = statistics.narrow(static_cast<std::int64_t>(r), 1).reshape({numel});
@@ -246,6 +247,64 @@ TEST_CASE("batch norm agrees with the reference, running statistics too") {
   for (const Shape& shape : kShapes) {
     for (const Form& form : kForms) {
       for (const Types& types : kTypes) expect_parity_everywhere(forward_row(shape, form, types));
+    }
+  }
+}
+
+// What is exchanged loses nothing: values of rounding size stay on their side of a ReLU.
+TEST_CASE("a synchronised batch norm whose other ranks have no rows gives the bits of one that is not synchronised") {
+  const KernelChoiceGuard guard(KernelChoice::own);
+  const Form form{"relu", true, false, true};
+  for (const Device device : test_devices()) {
+    for (const Shape& shape : {Shape{7, 3}, Shape{9, 1, 1, 512}, Shape{40, 5, 5, 24}}) {
+      INFO(device.to_string() << " " << shape);
+      const std::int64_t numel = batch_norm_exchange_numel(shape[-1]);
+      std::vector<Tensor> in{tensor_of(random_array(shape, 90, 110, 1), DType::f32, device)};
+      for (std::uint64_t seed = 2; seed < 4; ++seed) {
+        in.push_back(tensor_of(random_array({shape[-1]}, 0.5, 2, seed), DType::f32, device));
+      }
+      in.emplace_back();
+      for (std::uint64_t seed = 4; seed < 6; ++seed) {
+        in.push_back(tensor_of(random_array({shape[-1]}, 0.5, 2, seed), DType::f32, device));
+      }
+      const Tensor dy = tensor_of(random_array(shape, -1, 1, 6), DType::f32, device);
+      std::vector<std::vector<float>> results;
+      for (const bool synchronised : {false, true}) {
+        Backend& backend = backend_for(device);
+        BatchNormForward f = forward_operands(in, form);
+        Tensor parts = Tensor::zeros({3, numel}, DType::f64, device);
+        Tensor own = parts.narrow(1, 1).reshape({numel});
+        if (synchronised) {
+          backend.batch_norm_statistics(f.x, own);
+          f.exchanged = parts;
+        }
+        f.mask = backend.batch_norm_mask(f);
+        backend.batch_norm_forward(f);
+        BatchNormBackward b{.x = f.x,
+                            .dy = dy,
+                            .scale = f.scale,
+                            .shift = f.shift,
+                            .mean = f.mean,
+                            .inv_std = f.inv_std,
+                            .relu = true,
+                            .mask = f.mask,
+                            .dscale = Tensor::empty_like(f.scale),
+                            .dshift = Tensor::empty_like(f.scale),
+                            .dx = Tensor::empty_like(f.x)};
+        if (synchronised) {
+          backend.batch_norm_backward_sums(b, own);
+          backend.batch_norm_backward_data(b, parts);
+        } else {
+          backend.batch_norm_backward(b);
+        }
+        for (const Tensor& t : {f.y, f.mean, f.inv_std, f.running_mean, f.running_var, b.dx, b.dscale, b.dshift}) {
+          results.push_back(t.to_vector<float>());
+        }
+      }
+      for (std::size_t i = 0; i < results.size() / 2; ++i) {
+        INFO("result " << i);
+        CHECK(results[i] == results[i + results.size() / 2]);
+      }
     }
   }
 }

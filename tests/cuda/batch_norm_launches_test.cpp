@@ -74,7 +74,7 @@ TEST_CASE("each half of a synchronised batch norm, and inference, is one launch"
   for (const std::int64_t channels : {6, 64}) {
     BatchNormForward f = forward({16, 28, 28, channels});
     BatchNormBackward b = backward(f);
-    Tensor exchanged = numbers({2, batch_norm_exchange_numel(channels)}, 0);
+    Tensor exchanged = Tensor::zeros({2, batch_norm_exchange_numel(channels)}, DType::f64, kGpu);
     Tensor own = exchanged.narrow(1, 1).reshape({batch_norm_exchange_numel(channels)});
     INFO(channels << " channels");
     CHECK(launches_of([&](Backend& backend) { backend.batch_norm_statistics(f.x, own); }).size() == 1);

@@ -188,7 +188,7 @@ TEST_CASE("two and three parts of a batch on a GPU give what the whole batch giv
       const Pass whole = run(v, DType::f32);
       std::vector<Pass> parts;
       std::int64_t at = 0;
-      Tensor statistics = Tensor::empty({ranks, numel}, DType::f32, device), sums = Tensor::empty_like(statistics);
+      Tensor statistics = Tensor::empty({ranks, numel}, DType::f64, device), sums = Tensor::empty_like(statistics);
       for (std::size_t r = 0; r < cuts.size(); ++r) {
         Pass p = make_pass(v, DType::f32);
         for (Tensor* t : {&p.forward.x, &p.forward.addend, &p.forward.y, &p.forward.mask, &p.backward.x, &p.backward.dy,

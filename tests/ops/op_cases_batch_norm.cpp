@@ -17,7 +17,7 @@ struct Mode {
 
 // Another rank that has the same rows: mean, variance and means of the gradient are those of one.
 ops::BatchNormExchange twin() {
-  return {.ranks = 2, .gather = [](const Tensor& own, Tensor& all) {
+  return {.ranks = 2, .gather = [](ops::BatchNormPass, const Tensor& own, Tensor& all) {
             for (std::int64_t r = 0; r < 2; ++r) all.narrow(r, 1).reshape(own.shape()).copy_from(own);
           }};
 }

@@ -12,6 +12,7 @@ namespace heddle::testing {
 struct PlantedCalls {
   std::function<void(comm::Communicator& real, Tensor& x, comm::ReduceOp op, std::string_view what)> all_reduce;
   std::function<void(comm::Communicator& real, Tensor& x, int root, std::string_view what)> broadcast;
+  std::function<void(comm::Communicator& real, const Tensor& x, Tensor& y, std::string_view what)> all_gather;
 };
 
 class PlantedCommunicator final : public comm::Communicator {
@@ -32,7 +33,10 @@ class PlantedCommunicator final : public comm::Communicator {
     if (planted_.broadcast) return planted_.broadcast(real_, x, root, what);
     real_.broadcast(x, root, what);
   }
-  void do_all_gather(const Tensor& x, Tensor& y, std::string_view what) override { real_.all_gather(x, y, what); }
+  void do_all_gather(const Tensor& x, Tensor& y, std::string_view what) override {
+    if (planted_.all_gather) return planted_.all_gather(real_, x, y, what);
+    real_.all_gather(x, y, what);
+  }
   void do_reduce_scatter(const Tensor& x, Tensor& y, comm::ReduceOp op, std::string_view what) override {
     real_.reduce_scatter(x, y, op, what);
   }
