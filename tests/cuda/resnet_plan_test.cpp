@@ -16,7 +16,11 @@ constexpr std::int64_t kBatch = 256;
 // What trains without computing, while it lives. Nobody may wait for a step: its record is never written.
 struct PlanOnly {
   PlanOnly() { cudasim::set_computing(false); }
-  ~PlanOnly() { cudasim::set_computing(true); }
+  // Nothing may be left that would compute.
+  ~PlanOnly() {
+    cudaDeviceSynchronize();
+    cudasim::set_computing(true);
+  }
   PlanOnly(const PlanOnly&) = delete;
   PlanOnly& operator=(const PlanOnly&) = delete;
 };

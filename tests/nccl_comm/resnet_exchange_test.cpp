@@ -72,8 +72,11 @@ Exchange exchange_of(const char* model_name, DType reduce_dtype) {
           result.used = cudasim::counters();
           result.trace = cudasim::trace();
           cudasim::set_tracing(false);
-          cudasim::set_computing(true);
         });
+        // Nothing may be left that would compute.
+        cudaSetDevice(c.rank());
+        cudaDeviceSynchronize();
+        alone([] { cudasim::set_computing(true); });
       });
   return result;
 }
