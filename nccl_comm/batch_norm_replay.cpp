@@ -41,31 +41,6 @@ void compare_parts(BatchNormPass pass, const std::string& name, const std::vecto
 
 }  // namespace
 
-std::vector<double> joined_exchange(BatchNormPass pass, const std::vector<double>& parts, std::int64_t channels) {
-  const auto n = static_cast<std::size_t>(channels);
-  const auto numel = static_cast<std::size_t>(batch_norm_exchange_numel(channels));
-  std::vector<double> joined(numel);
-  for (std::size_t at = 0; at < parts.size(); at += numel) {
-    const double rows = parts[at + 2 * n];
-    for (std::size_t c = 0; c < n; ++c) {
-      // Of the mean: first the sum.
-      joined[c] += pass == BatchNormPass::forward ? rows * parts[at + c] : parts[at + c];
-      joined[n + c] += parts[at + n + c];
-    }
-    joined[2 * n] += rows;
-  }
-  if (pass == BatchNormPass::backward || joined[2 * n] == 0) return joined;
-  for (std::size_t c = 0; c < n; ++c) joined[c] /= joined[2 * n];
-  // Squared differences from the mean of all: those from a part's own mean, and the distance of that.
-  for (std::size_t at = 0; at < parts.size(); at += numel) {
-    const double rows = parts[at + 2 * n];
-    for (std::size_t c = 0; c < n && rows > 0; ++c) {
-      joined[n + c] += rows * (parts[at + c] - joined[c]) * (parts[at + c] - joined[c]);
-    }
-  }
-  return joined;
-}
-
 BatchNormReplay::BatchNormReplay(nn::SynchronisedBatchNorms* layers, Communicator& communicator)
     : layers_(layers), communicator_(communicator) {}
 
@@ -99,7 +74,6 @@ void BatchNormReplay::end_share(ParityComparison& comparison) {
 void BatchNormReplay::meet(const std::string& layer, BatchNormPass pass, const Tensor& own, Tensor& all,
                            ParityComparison& comparison) {
   const std::vector<double> given = own.to_vector<double>();
-  std::vector<double> joined = given;
   const std::size_t number = next_++;
   const bool known =
       number < recorded_.size() && recorded_[number].layer == layer && recorded_[number].pass == pass &&
@@ -115,15 +89,16 @@ void BatchNormReplay::meet(const std::string& layer, BatchNormPass pass, const T
                               " pass of the batch norm '", layer, "'"),
                     {brought, brought + own.numel()}, given, channels, comparison);
     }
-    joined = joined_exchange(pass, parts, channels);
+    all.copy_from(Tensor::from_values(parts, all.shape(), all.device()));
   } else {
     comparison.fail(join_text("exchange ", number + 1, " of the batch norms is of the ", name_of(pass), " pass of '",
                               layer, "' on one rank, and ranks ",
                               number < recorded_.size() ? "make another one" : "make none there"));
+    // Something finite to go on with.
+    for (int rank = 0; rank < communicator_.world_size(); ++rank) {
+      all.narrow(rank, 1).copy_from(own.reshape({1, own.numel()}));
+    }
   }
-  // As one part that has all rows; the others have none.
-  joined.resize(static_cast<std::size_t>(all.numel()));
-  all.copy_from(Tensor::from_values(joined, all.shape(), all.device()));
 }
 
 }  // namespace heddle::comm

@@ -20,10 +20,6 @@
 
 namespace heddle::comm {
 
-// Joins what the ranks have brought, (ranks, numel) of them, as batch_norm_exchange_numel(channels) describes it, to
-// that of one rank with all rows. The textbook's sums, for a check of kernels that join otherwise.
-std::vector<double> joined_exchange(ops::BatchNormPass pass, const std::vector<double>& parts, std::int64_t channels);
-
 // While it lives, the layers exchange as told here; then by their communicator again.
 class BatchNormReplay {
  public:
@@ -36,7 +32,9 @@ class BatchNormReplay {
   // The passes from now on are those of the step of all ranks; rank 0 keeps what they exchange, in the host's memory.
   void record();
   // The passes from now on are those of a share, on rank 0 alone: its own part is compared with what the share's rank
-  // has brought, and the recorded parts, joined here in double, are what it gets. `comparison` must outlive them.
+  // has brought, and it gets the recorded parts. They are joined by the same kernels as in the step of all ranks: a
+  // mean of few values often lies half-way between two floats, and the last bit of a double would decide which one it
+  // is. `comparison` must outlive the passes.
   void begin_share(int share, ParityComparison& comparison);
   // Every recorded exchange was met.
   void end_share(ParityComparison& comparison);

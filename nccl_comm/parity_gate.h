@@ -60,7 +60,7 @@ std::vector<std::int64_t> parity_batches(std::int64_t batch_size, std::int64_t d
 
 // For each of the batches: the ranks do a step; then rank 0 works through the shares of all ranks one after the other,
 // adds their gradients up in double and divides by the weight sum. Synchronised batch norms hand it what the ranks have
-// exchanged, joined in double; what each rank has brought must be what its share gives. Must agree: the divided
+// exchanged; what each rank has brought must be what its share gives. Must agree: the divided
 // gradient of each parameter, weight sum, loss and number of samples; the update, with that of gradients that were
 // divided before; and, bit for bit, state and buffers of all ranks before the step and their state behind it. Takes as
 // long as one share and then all shares one after the other; meanwhile each rank has a copy of weights and state, and

@@ -130,9 +130,9 @@ Trainer::Trainer(const Settings& settings, nn::Module& model, const data::Reside
               communicator == nullptr ? 0 : communicator->rank()),
       shards_(make_shards(settings, model, parameters_, *optimizer_, make_replica, communicator)),
       steps_per_launch_(steps_per_launch(settings, parameters_, communicator != nullptr)),
-      // What a synchronised batch norm exchanges is in the middle of a step, which is not recorded then.
-      graph_(parameters_.device(),
-             {.enabled = settings.graph && synchronised_ == nullptr, .steps_per_launch = steps_per_launch_}),
+      // What a synchronised batch norm exchanges is in the middle of a step: where that cannot be recorded, no step is.
+      graph_(parameters_.device(), {.enabled = settings.graph && (!synchronised_ || communicator->can_be_recorded()),
+                                    .steps_per_launch = steps_per_launch_}),
       status_(optimizer_->state(), {.max_queued = std::max(kMaxQueued, 2 * steps_per_launch_),
                                     .deadline = step_deadline(settings, communicator)}),
       schedule_(schedule_options(settings, loader_.batches_per_epoch())),

@@ -6,7 +6,12 @@
 #include <cmath>
 #include <thread>
 
+#include "engine/nn/activation.h"
+#include "engine/nn/batch_norm.h"
+#include "engine/nn/conv2d.h"
+#include "engine/nn/flatten.h"
 #include "engine/nn/linear.h"
+#include "engine/nn/sequential.h"
 #include "engine/optim/sgd.h"
 #include "engine/step/step_graph.h"
 #include "nccl_comm/nccl_communicator.h"
@@ -61,14 +66,71 @@ std::vector<float> weights_alone(const tools::Settings& settings, const datasets
 
 // By rank.
 std::vector<std::vector<float>> weights_of(int ranks, const tools::Settings& settings,
-                                           const datasets::ImageDatasetPair& data, int steps) {
+                                           const datasets::ImageDatasetPair& data, int steps,
+                                           const comm::ModelFactory& make = {}) {
   std::vector<std::vector<float>> weights(static_cast<std::size_t>(ranks));
   run(ranks, kPatient, [&](Communicator& c) {
-    Training training(settings, data, Device::cuda(c.rank()), &c);
+    Training training(settings, data, Device::cuda(c.rank()), &c, make);
     train_steps(training, steps);
     weights[static_cast<std::size_t>(c.rank())] = training.weights();
   });
   return weights;
+}
+
+// What two ranks do in some steps, after the first two of their kind.
+constexpr int kRanks = 2, kSteps = 6;
+struct Counted {
+  cudasim::Counters used;
+  std::vector<cudasim::OpRecord> trace;
+  std::size_t gradient_nbytes = 0;
+};
+// Counted by rank 0 while the other one stands still.
+Counted count_steps(const tools::Settings& settings, const datasets::ImageDatasetPair& data,
+                    const comm::ModelFactory& make = {}) {
+  Counted counted;
+  run(kRanks, kPatient, [&](Communicator& c) {
+    Training training(settings, data, Device::cuda(c.rank()), &c, make);
+    training.trainer.start_epoch();
+    for (int i = 0; i < 2; ++i) training.trainer.advance();
+    training.trainer.finish_steps();
+    c.barrier();
+    if (c.rank() == 0) {
+      counted.gradient_nbytes = training.trainer.optimizer().parameters().gradients_with_tail().nbytes();
+      cudasim::reset_counters();
+      cudasim::set_tracing(true);
+    }
+    c.barrier();
+    for (int i = 0; i < kSteps; ++i) training.trainer.advance();
+    training.trainer.finish_steps();
+    c.barrier();
+    if (c.rank() == 0) {
+      counted.used = cudasim::counters();
+      counted.trace = cudasim::trace();
+      cudasim::set_tracing(false);
+    }
+    c.barrier();
+  });
+  return counted;
+}
+// One graph launch a step and rank, and nothing beside it.
+void check_recorded(const cudasim::Counters& used) {
+  CHECK(used.graph_launches == kRanks * kSteps);
+  CHECK(used.host_waits == 0);
+  CHECK(used.allocations + used.frees == 0);
+  CHECK(used.copies_host_to_device + used.copies_device_to_host + used.copies_device_to_device == 0);
+  CHECK(used.fills == 0);
+  CHECK(used.host_functions == 0);
+}
+
+std::shared_ptr<nn::Module> two_batch_norms() {
+  // A bias under a batch norm has the gradient 0, which is a fill.
+  const nn::Conv2dOptions conv{.kernel_size = 3, .stride = 2, .padding = 1, .bias = false};
+  return std::make_shared<nn::Sequential>(
+      std::vector<std::shared_ptr<nn::Module>>{
+          std::make_shared<nn::Conv2d>(1, 8, conv), std::make_shared<nn::BatchNorm2d>(8), std::make_shared<nn::ReLU>(),
+          std::make_shared<nn::Conv2d>(8, 6, conv), std::make_shared<nn::BatchNorm2d>(6), std::make_shared<nn::ReLU>(),
+          std::make_shared<nn::Flatten>(), std::make_shared<nn::Linear>(7 * 7 * 6, 10)},
+      1);
 }
 
 }  // namespace
@@ -96,59 +158,60 @@ TEST_CASE("ranks with a GPU each train the weights of one rank, ragged and with 
 
 TEST_CASE(
     "a step of ranks with a GPU each is one graph a rank, with one all-reduce and no other work than one rank's") {
-  constexpr int kRanks = 2, kSteps = 6;
   const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 400, .n_test = 16});
-  const tools::Settings settings = settings_for("lenet", 32);
-  // Counted by the main thread while the ranks stand still.
-  std::vector<cudasim::GraphCounts> graphs(kRanks);
-  cudasim::Counters used;
-  std::vector<cudasim::OpRecord> trace;
-  std::size_t gradient_nbytes = 0;
-  run(kRanks, kPatient, [&](Communicator& c) {
-    Training training(settings, data, Device::cuda(c.rank()), &c);
-    training.trainer.start_epoch();
-    for (int i = 0; i < 2; ++i) training.trainer.advance();
-    training.trainer.finish_steps();
-    c.barrier();
-    if (c.rank() == 0) {
-      gradient_nbytes = training.trainer.optimizer().parameters().gradients_with_tail().nbytes();
-      cudasim::reset_counters();
-      cudasim::set_tracing(true);
-    }
-    c.barrier();
-    for (int i = 0; i < kSteps; ++i) training.trainer.advance();
-    training.trainer.finish_steps();
-    c.barrier();
-    if (c.rank() == 0) {
-      used = cudasim::counters();
-      trace = cudasim::trace();
-      cudasim::set_tracing(false);
-    }
-    c.barrier();
-  });
-  CHECK(used.graph_launches == kRanks * kSteps);
-  CHECK(used.collectives == kRanks * kSteps);
-  CHECK(used.kernels + used.library_calls <= 23 * kRanks * kSteps);
-  CHECK(used.host_waits == 0);
-  CHECK(used.allocations + used.frees == 0);
-  CHECK(used.copies_host_to_device + used.copies_device_to_host + used.copies_device_to_device == 0);
-  CHECK(used.fills == 0);
-  CHECK(used.host_functions == 0);
+  const Counted counted = count_steps(settings_for("lenet", 32), data);
+  check_recorded(counted.used);
+  CHECK(counted.used.collectives == kRanks * kSteps);
+  CHECK(counted.used.kernels + counted.used.library_calls <= 23 * kRanks * kSteps);
   std::int64_t bytes = 0, calls = 0;
-  for (const cudasim::OpRecord& op : trace) {
+  for (const cudasim::OpRecord& op : counted.trace) {
     CHECK(op.in_graph);
     if (op.kind != cudasim::OpKind::collective) continue;
     ++calls;
     bytes = std::max(bytes, op.bytes_read);
   }
   CHECK(calls == kRanks * kSteps);
-  CHECK(static_cast<double>(bytes) <= 1.01 * static_cast<double>(gradient_nbytes));
+  CHECK(static_cast<double>(bytes) <= 1.01 * static_cast<double>(counted.gradient_nbytes));
   CHECK(bytes <= 180'000);
+}
+
+TEST_CASE("a step with synchronised batch norms is one graph too: an exchange for each of them and direction on top") {
+  constexpr std::int64_t kNorms = 2, kDirections = 2;
+  const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 400, .n_test = 16});
+  tools::Settings settings = settings_for("two batch norms", 32);
+  const Counted plain = count_steps(settings, data, two_batch_norms);
+  settings.sync_bn = true;
+  const Counted synchronised = count_steps(settings, data, two_batch_norms);
+  for (const Counted* counted : {&plain, &synchronised}) check_recorded(counted->used);
+  CHECK(plain.used.collectives == kRanks * kSteps);
+  CHECK(synchronised.used.collectives == (1 + kNorms * kDirections) * kRanks * kSteps);
+  const auto kernels = [](const Counted& counted) { return counted.used.kernels + counted.used.library_calls; };
+  CHECK(kernels(synchronised) <= kernels(plain) + 2 * kNorms * kDirections * kRanks * kSteps);
+  for (const cudasim::OpRecord& op : synchronised.trace) CHECK(op.in_graph);
+}
+
+TEST_CASE("synchronised batch norms train the same bits recorded and called, and what one rank trains") {
+  const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 35, .n_test = 2});
+  tools::Settings settings = settings_for("two batch norms", 8);
+  Training alone(settings, data, Device::cuda(0), nullptr, two_batch_norms);
+  train_steps(alone, 8);
+  settings.sync_bn = true;
+  for (const int ranks : {2, 3}) {
+    std::vector<std::vector<float>> weights;
+    for (const bool graph : {false, true}) {
+      settings.graph = graph;
+      CAPTURE(ranks, graph);
+      for (const std::vector<float>& of_rank : weights_of(ranks, settings, data, 8, two_batch_norms)) {
+        weights.push_back(of_rank);
+        CHECK(testing::relative_distance(of_rank, alone.weights()) < 1e-5);
+      }
+    }
+    for (const std::vector<float>& each : weights) CHECK(each == weights[0]);
+  }
 }
 
 TEST_CASE(
     "a bucket is posted before the next layer's gradients, also in a recorded step, and nothing touches it then") {
-  constexpr int kRanks = 2;
   std::vector<cudasim::OpRecord> trace;
   run(kRanks, kPatient, [&](Communicator& c) {
     const Device device = Device::cuda(c.rank());
@@ -219,7 +282,6 @@ TEST_CASE(
 }
 
 TEST_CASE("what two streams do in a step of NCCL is ordered, called and recorded") {
-  constexpr int kRanks = 2;
   const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = 32, .n_test = 2});
   for (const bool graph : {false, true}) {
     tools::Settings settings = settings_for("lenet", 8);

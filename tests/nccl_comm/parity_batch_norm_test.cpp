@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "engine/autograd/backward.h"
-#include "engine/backend/batch_norm.h"
 #include "engine/nn/activation.h"
 #include "engine/nn/batch_norm.h"
 #include "engine/nn/dropout.h"
@@ -13,7 +12,7 @@
 #include "engine/nn/sequential.h"
 #include "engine/ops/ops.h"
 #include "engine/optim/sgd.h"
-#include "nccl_comm/batch_norm_replay.h"
+#include "nccl_comm/batch_cut.h"
 #include "nccl_comm/data_parallel.h"
 #include "nccl_comm/parity_gate.h"
 #include "tests/nccl_comm/groups.h"
@@ -277,15 +276,4 @@ TEST_CASE("what is wrong with the exchanges of batch norms is stopped by the gat
       contains(error, fault.found);
     }
   }
-}
-
-TEST_CASE("the parts of ranks are joined to the statistics and sums of all rows") {
-  // Two channels: 1, 2, 3 and 10, 10, 40; no row; 6 and 20.
-  const std::vector<double> statistics{2, 20, 2, 600, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6, 20, 0, 0, 1, 0, 0, 0};
-  CHECK(comm::joined_exchange(ops::BatchNormPass::forward, statistics, 2) ==
-        std::vector<double>{3, 20, 14, 600, 4, 0, 0, 0});
-  const std::vector<double> sums{1, 2, 3, 4, 3, 0, 0, 0, 10, 20, 30, 40, 1, 0, 0, 0};
-  CHECK(comm::joined_exchange(ops::BatchNormPass::backward, sums, 2) ==
-        std::vector<double>{11, 22, 33, 44, 4, 0, 0, 0});
-  CHECK(comm::joined_exchange(ops::BatchNormPass::forward, std::vector<double>(8), 2) == std::vector<double>(8));
 }

@@ -11,12 +11,12 @@
 
 namespace heddle::test {
 
-// A model and its trainer on a device, as `heddle train` puts them together.
+// A model and its trainer on a device, as `heddle train` puts them together; make: a model that has no name.
 struct Training {
   Training(const tools::Settings& settings, const datasets::ImageDatasetPair& data, Device device,
-           comm::Communicator* communicator = nullptr)
+           comm::Communicator* communicator = nullptr, const comm::ModelFactory& make = {})
       : stream(device, communicator),
-        model(models::make_model(settings.model, {})),
+        model(make ? make() : models::make_model(settings.model, {})),
         train(resident(data.train, device)),
         test(resident(data.test, device)),
         trainer(settings, drawn(*model, device), train, {}, communicator,
