@@ -147,8 +147,7 @@ __global__ void __launch_bounds__(kUpdateThreads)
     update_kernel(UpdateBuffers b, const __grid_constant__ UpdateRanges<Settings> ranges) {
   using Values = decltype(values_of(Settings{}, 0.0, 0.0, 0.0));
   __shared__ Values values[kMaxRanges];
-  __shared__ std::int64_t first_pack[kMaxPieces], end_index[kMaxPieces], gradient_pack[kMaxPieces];
-  __shared__ int range[kMaxPieces];
+  __shared__ std::int64_t first_pack[kMaxPieces], end_index[kMaxPieces], gradient_pack[kMaxPieces], range[kMaxPieces];
   __shared__ float rate, share;
   __shared__ bool skipped, idle;
   if (threadIdx.x == 0) {

@@ -58,11 +58,12 @@ struct AdamSettings {
 
 inline constexpr std::int64_t kZeroGradient = -1;
 
+// Without padding: g++ 12 clears more than that of an array of this size, which the simulated CUDA asks it to do.
 struct UpdatePiece {
   std::int64_t first_pack;     // of four elements, in the flat buffers
   std::int64_t end_index;      // packs of the pieces up to this one
   std::int64_t gradient_pack;  // where the gradient is: first_pack, or elsewhere, or kZeroGradient
-  int range;                   // whose settings hold
+  std::int64_t range;          // whose settings hold
 };
 template <class Settings>
 struct UpdateRanges {
