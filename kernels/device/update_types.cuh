@@ -47,18 +47,19 @@ struct UpdateBuffers {
   bool divide_by_weight_sum, halt_on_non_finite, finish;
 };
 
+// No padding in these and in what holds arrays of them: g++ 12 clears more than that where there are arrays, which the
+// simulated CUDA asks it to do.
 struct SgdSettings {
   double learning_rate_scale, momentum, weight_decay;
-  bool nesterov;
+  std::int64_t nesterov;  // 0 or 1
 };
 struct AdamSettings {
   double learning_rate_scale, beta1, beta2, eps, weight_decay;
-  bool decoupled;
+  std::int64_t decoupled;  // 0 or 1
 };
 
 inline constexpr std::int64_t kZeroGradient = -1;
 
-// Without padding: g++ 12 clears more than that of an array of this size, which the simulated CUDA asks it to do.
 struct UpdatePiece {
   std::int64_t first_pack;     // of four elements, in the flat buffers
   std::int64_t end_index;      // packs of the pieces up to this one
@@ -68,16 +69,16 @@ struct UpdatePiece {
 template <class Settings>
 struct UpdateRanges {
   UpdatePiece at[kMaxPieces];
-  int count;
+  std::int64_t count;
   std::int64_t packs;  // of all pieces
   Settings settings[kMaxRanges];
-  int ranges;
+  std::int64_t ranges;
 };
 
 // Gradients that are known without having been written.
 struct KnownGradients {
   UpdatePiece at[kMaxSources];
-  int count;
+  std::int64_t count;
   std::int64_t packs;
 };
 
