@@ -20,7 +20,7 @@ struct AdamValues {
 
 __device__ inline SgdValues values_of(const SgdSettings& s, double rate, double scale, double) {
   return {static_cast<float>(rate * s.learning_rate_scale), static_cast<float>(s.momentum),
-          static_cast<float>(s.weight_decay), static_cast<float>(scale), s.nesterov};
+          static_cast<float>(s.weight_decay), static_cast<float>(scale), s.nesterov != 0};
 }
 
 // step: number of this update, from 1. The bias corrections need the precision of double.
@@ -31,8 +31,8 @@ __device__ inline AdamValues values_of(const AdamSettings& s, double rate, doubl
           static_cast<float>(1 - s.beta1),
           static_cast<float>(1 - s.beta2),
           static_cast<float>(s.eps),
-          s.decoupled ? 0.0f : static_cast<float>(s.weight_decay),
-          s.decoupled ? static_cast<float>(1 - learning_rate * s.weight_decay) : 1.0f,
+          s.decoupled != 0 ? 0.0f : static_cast<float>(s.weight_decay),
+          s.decoupled != 0 ? static_cast<float>(1 - learning_rate * s.weight_decay) : 1.0f,
           static_cast<float>(scale),
           static_cast<float>(learning_rate / (1 - pow(s.beta1, step))),
           static_cast<float>(1 / sqrt(1 - pow(s.beta2, step)))};
@@ -147,8 +147,7 @@ __global__ void __launch_bounds__(kUpdateThreads)
     update_kernel(UpdateBuffers b, const __grid_constant__ UpdateRanges<Settings> ranges) {
   using Values = decltype(values_of(Settings{}, 0.0, 0.0, 0.0));
   __shared__ Values values[kMaxRanges];
-  __shared__ std::int64_t first_pack[kMaxPieces], end_index[kMaxPieces], gradient_pack[kMaxPieces];
-  __shared__ int range[kMaxPieces];
+  __shared__ std::int64_t first_pack[kMaxPieces], end_index[kMaxPieces], gradient_pack[kMaxPieces], range[kMaxPieces];
   __shared__ float rate, share;
   __shared__ bool skipped, idle;
   if (threadIdx.x == 0) {

@@ -47,13 +47,15 @@ struct UpdateBuffers {
   bool divide_by_weight_sum, halt_on_non_finite, finish;
 };
 
+// No padding in these and in what holds arrays of them: g++ 12 clears more than that where there are arrays, which the
+// simulated CUDA asks it to do.
 struct SgdSettings {
   double learning_rate_scale, momentum, weight_decay;
-  bool nesterov;
+  std::int64_t nesterov;  // 0 or 1
 };
 struct AdamSettings {
   double learning_rate_scale, beta1, beta2, eps, weight_decay;
-  bool decoupled;
+  std::int64_t decoupled;  // 0 or 1
 };
 
 inline constexpr std::int64_t kZeroGradient = -1;
@@ -62,21 +64,21 @@ struct UpdatePiece {
   std::int64_t first_pack;     // of four elements, in the flat buffers
   std::int64_t end_index;      // packs of the pieces up to this one
   std::int64_t gradient_pack;  // where the gradient is: first_pack, or elsewhere, or kZeroGradient
-  int range;                   // whose settings hold
+  std::int64_t range;          // whose settings hold
 };
 template <class Settings>
 struct UpdateRanges {
   UpdatePiece at[kMaxPieces];
-  int count;
+  std::int64_t count;
   std::int64_t packs;  // of all pieces
   Settings settings[kMaxRanges];
-  int ranges;
+  std::int64_t ranges;
 };
 
 // Gradients that are known without having been written.
 struct KnownGradients {
   UpdatePiece at[kMaxSources];
-  int count;
+  std::int64_t count;
   std::int64_t packs;
 };
 
