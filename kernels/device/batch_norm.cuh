@@ -226,6 +226,8 @@ __global__ void __launch_bounds__(kNormThreads, 3)
     sums = GradientSums::of(call.sums.joined[channel], rows);
   } else if (has_channel && call.sums.exchanged != nullptr) {
     rows = 0;
+    // Unrolled further, it would be most of the kernel's code.
+#pragma unroll 4
     for (std::int64_t r = 0; r < call.sums.ranks; ++r) {
       const double* const part = call.sums.exchanged + r * (2 * shape.channels + 4);
       sums.join({part[channel], part[shape.channels + channel]});
