@@ -14,8 +14,8 @@
 
 namespace heddle {
 
-// What the ranks of a synchronised batch norm exchange, a flat tensor of f64 whatever x has, so that the parts of several
-// ranks give what their rows on one rank give, and round to the same statistics:
+// What the ranks of a synchronised batch norm exchange, a flat tensor of f64 whatever x has, so that the parts of
+// several ranks give what their rows on one rank give, and round to the same statistics:
 //   forward:  [0,C) the mean of the rank's own x, [C,2C) the sum of squared differences from that mean;
 //   backward: [0,C) the sum of dz, [C,2C) the sum of dz xhat, both over the rank's own rows;
 //   [2C] the rank's own number of rows; the rest 0.
