@@ -143,7 +143,7 @@ TEST_CASE("ranks with a GPU each train the weights of one rank, ragged and with 
     int steps;
   };
   for (const Run& what : {Run{"lenet", 97, 16, {2, 4, 8}, 20}, Run{"lenet", 2, 2, {2, 4, 8}, 20},
-                          Run{"lenet-d2l", 97, 16, {2, 4}, 20}, Run{"lenet-d2l", 2, 2, {2, 8}, 20}}) {
+                          Run{"lenet-d2l", 97, 16, {2, 4, 8}, 20}, Run{"lenet-d2l", 2, 2, {2, 4, 8}, 20}}) {
     const datasets::ImageDatasetPair data = datasets::make_synthetic({.n_train = what.images, .n_test = 2});
     const tools::Settings settings = settings_for(what.model, what.batch_size);
     const std::vector<float> one = weights_alone(settings, data, what.steps);
