@@ -29,13 +29,16 @@ void ParityComparison::compare_within(const ParityAllowed& allowed, const std::s
   if (!std::isfinite(a) && !std::isfinite(b)) return;
   const double relative = d == 0 ? 0.0 : std::isfinite(d) ? d / b : std::numeric_limits<double>::infinity();
   const bool fails = !(d <= allowed.of_norm * b + allowed.of_terms * terms);
+  if (!fails && !allowed.in_result) return;
   // What fails goes before what does not, then the larger difference.
   const bool failed_before = !problem_.empty();
   if (failed_before != fails ? failed_before : relative <= result_.largest) return;
   result_ = {relative, name};
   if (!fails) return;
-  problem_ = join_text(name, " has the norm ", a, " ", who[0], " and ", b, " ", who[1], "; the difference is ",
-                       relative, " of that, and ", (allowed.of_norm * b + allowed.of_terms * terms) / b, " is allowed");
+  const double bound = allowed.of_norm * b + allowed.of_terms * terms;
+  problem_ = join_text(name, " has the norm ", a, " ", who[0], " and ", b, " ", who[1], "; the difference is ");
+  problem_ += b > 0 ? join_text(relative, " of that, and ", bound / b, " is allowed")
+                    : join_text(d, ", and ", bound, " is allowed");
 }
 
 void ParityComparison::fail(const std::string& problem) {

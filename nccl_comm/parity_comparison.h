@@ -18,6 +18,7 @@ constexpr double kParityRounding = 1e-6;
 struct ParityAllowed {
   double of_norm;                     // times the norm of the reference
   double of_terms = kParityRounding;  // times that of the terms whose rounding is in them
+  bool in_result = true;              // else it counts only if it fails
 };
 
 // The Euclidean norm of n values.

@@ -287,6 +287,9 @@ std::vector<std::int64_t> parity_batches(std::int64_t batch_size, std::int64_t d
 
 ParityResult check_parity(const ParitySubject& subject, Communicator& communicator,
                           const std::vector<std::int64_t>& batches, const ParityOptions& options) {
+  HEDDLE_CHECK(subject.synchronised == nullptr || subject.shares == 0 || subject.shares == communicator.world_size(),
+               "check_parity: synchronised batch norms exchange by rank, and ", subject.shares, " shares are asked of ",
+               communicator.world_size(), " ranks");
   ParityResult result;
   const Device device = subject.optimizer.parameters().device();
   for (const std::int64_t images : batches) {

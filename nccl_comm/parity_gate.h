@@ -35,7 +35,7 @@ struct ParitySubject {
   // Shares of a batch, each with random streams of its own; 0: one a rank.
   int shares = 0;
   // The model's batch norms that see the batch of all ranks at once, or null: sum_gradients() computes the same number
-  // of pieces on every rank then, synchronised_pieces().
+  // of pieces on every rank then, synchronised_pieces(), and each rank is a share.
   nn::SynchronisedBatchNorms* synchronised = nullptr;
 };
 
@@ -72,7 +72,7 @@ std::vector<std::int64_t> parity_batches(std::int64_t batch_size, std::int64_t d
 // passed over: the training will meet it. Blocks; all ranks call it.
 //
 // Throws: CommError on all ranks with the same text: the worst parameter, or the first batch norm whose exchange is
-// wrong, with both norms and the relative difference.
+// wrong, with both norms and the relative difference. InvalidArgument for shares that do not go with `synchronised`.
 ParityResult check_parity(const ParitySubject& subject, Communicator& communicator,
                           const std::vector<std::int64_t>& batches, const ParityOptions& options = {});
 

@@ -172,14 +172,16 @@ void Trainer::compute_gradients(std::int64_t images) {
   // norms meet in every pass, all ranks make the same number of passes, some on no images.
   const std::int64_t pieces =
       synchronised_ ? comm::synchronised_pieces(images, cut_) : std::min(accumulate_, batch.size());
+  const bool sends_in_pass = parallel_ && (!graph_.records() || communicator_->can_be_recorded());
   for (std::int64_t piece = 0; piece < pieces; ++piece) {
     const std::int64_t begin = batch.size() * piece / pieces, end = batch.size() * (piece + 1) / pieces;
     const Variable loss =
         compute_loss({batch.images.narrow(begin, end - begin), batch.labels.narrow(begin, end - begin)});
     // Sums of gradients over the batch. With ranks a full bucket goes out at once, unless this is recorded without it.
-    const bool sends = parallel_ && (!graph_.records() || communicator_->can_be_recorded()) && piece == pieces - 1;
-    backward(loss, sends ? parallel_->hook() : LeafReadyHook());
+    backward(loss, sends_in_pass && piece == pieces - 1 ? parallel_->hook() : LeafReadyHook());
   }
+  // What the exchange finds must be written by this step itself, recorded or not: it asks for nothing more.
+  if (parallel_ && !sends_in_pass) parameters_.finish_gradients();
 }
 
 void Trainer::compute_micro_shards(std::int64_t images) {

@@ -9,6 +9,7 @@ void settle(VariableState& leaf) {
   if (leaf.slot.same_as == nullptr) return;
   const std::shared_ptr<VariableState> source = std::move(leaf.slot.same_as);
   leaf.slot.same_as = nullptr;
+  ++leaf.slot.writes;
   leaf.slot.grad.copy_from(source->slot.grad);
 }
 
@@ -61,7 +62,10 @@ void Variable::set_requires_grad(bool on) {
   HEDDLE_CHECK(!on || is_floating(state_->data.dtype()), "a gradient needs a float dtype, this variable holds ",
                state_->data.dtype(), " with shape ", state_->data.shape());
   // What nobody trains may be zeroed by the owner of its memory.
-  if (!on) detail::settle_followers(*state_);
+  if (!on) {
+    detail::settle(*state_);
+    detail::settle_followers(*state_);
+  }
   state_->requires_grad = on;
 }
 
@@ -92,6 +96,8 @@ void Variable::zero_grad() {
   state_->slot.fresh = true;
 }
 
+std::uint64_t Variable::gradient_writes() const noexcept { return defined() ? state_->slot.writes : 0; }
+
 bool Variable::grad_is_fresh() const noexcept { return !defined() || state_->slot.fresh; }
 
 Variable Variable::grad_same_as() const {
@@ -103,6 +109,8 @@ Variable Variable::grad_same_as() const {
 void Variable::keep_grad() {
   HEDDLE_CHECK(defined(), kUndefined);
   HEDDLE_CHECK(is_leaf() && state_->slot.grad.defined(), "keep_grad() on a variable that has no gradient");
+  detail::settle_followers(*state_);
+  ++state_->slot.writes;
   state_->slot.same_as = nullptr;
   state_->slot.fresh = false;
 }

@@ -1,6 +1,7 @@
 // A tensor with history: what ops/ work on and what backward() starts from.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -48,9 +49,11 @@ class Variable {
   // The leaf whose gradient is this leaf's too, which a backward pass found and did not write: grad() does, and whoever
   // is about to change that other gradient. Undefined: there is none.
   Variable grad_same_as() const;
-  // What the gradient's memory holds is the gradient, as if a backward pass had stored it. For the owner of that
-  // memory.
+  // What the gradient's memory holds is the gradient, as if a backward pass had stored it, and may be changed from now
+  // on. For the owner of that memory.
   void keep_grad();
+  // How often the gradient was given away for writing, or kept.
+  std::uint64_t gradient_writes() const noexcept;
   // The same values without history, sharing memory.
   Variable detach() const;
 

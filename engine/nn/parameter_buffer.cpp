@@ -82,7 +82,7 @@ void ParameterBuffer::move_gradients(const Tensor& memory) {
   tail_.move(all_gradients_.narrow(gradients_.numel(), tail_slot::kCount));
   for (ParameterSegment& segment : segments_) {
     segment.variable.share(segment.variable.data(), segment.gradient);
-    segment.zeroed = false;
+    segment.zeroed_at.reset();
   }
 }
 
@@ -113,9 +113,12 @@ void ParameterBuffer::finish_gradients() { finish_gradients(0, segments_.size())
 void ParameterBuffer::finish_frozen(std::size_t first, std::size_t last) {
   for (std::size_t i = first; i < last; ++i) {
     ParameterSegment& segment = segments_[i];
-    const bool frozen = !segment.variable.requires_grad();
-    if (frozen && !segment.zeroed) segment.gradient.fill_zero();
-    segment.zeroed = frozen;
+    if (segment.variable.requires_grad()) {
+      segment.zeroed_at.reset();
+    } else if (const std::uint64_t writes = segment.variable.gradient_writes(); segment.zeroed_at != writes) {
+      segment.gradient.fill_zero();
+      segment.zeroed_at = writes;
+    }
   }
 }
 
@@ -175,6 +178,10 @@ void ParameterBuffer::finish_gradients(std::size_t first, std::size_t last) {
     segment.variable.keep_grad();
   }
   write(known);
+  // The caller may change them, as an exchange does: no leaf takes its gradient from here any more.
+  for (std::size_t i = first; i < last; ++i) {
+    if (segments_[i].variable.requires_grad()) segments_[i].variable.keep_grad();
+  }
   if (last == segments_.size()) tail_.read();
 }
 

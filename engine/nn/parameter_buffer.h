@@ -21,8 +21,9 @@ struct ParameterSegment {
   std::int64_t numel = 0;
   // begin of the next segment: numel rounded up to 16 bytes, the rest is zero in data and gradients.
   std::int64_t end = 0;
-  Tensor gradient;      // the view of the gradient buffer
-  bool zeroed = false;  // frozen, and its gradient is known to be zero
+  Tensor gradient;  // the view of the gradient buffer
+  // Frozen, and its gradient was zero-filled when it had been written so many times.
+  std::optional<std::uint64_t> zeroed_at = {};
 };
 
 // Moves a model's parameters (f32, in forward order) into one flat buffer; the model's variables become views of it,
@@ -53,7 +54,8 @@ class ParameterBuffer {
   // Throws: InvalidArgument if the parameters have left this buffer.
   void zero_grad();
   // Zero-fills what nothing contributed to since zero_grad(), and writes what is known to be another parameter's
-  // gradient, so that the flat buffer is valid.
+  // gradient, so that the flat buffer is valid. What there is to do is known by the backward pass before: a recorded
+  // step that has one of the two has the other one, too.
   // Throws: InvalidArgument if the parameters have left this buffer.
   void finish_gradients();
   // The same for segments [first, last) and, if last is the number of segments, the tail: for an exchange that begins

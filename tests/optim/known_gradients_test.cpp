@@ -1,5 +1,6 @@
 // Gradients that are known without having been written: zeros under a batch norm, and the bias on the other side of a
 // sum, whose gradient is the batch norm's shift's. Steps must not depend on what their memory holds.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -174,6 +175,57 @@ TEST_CASE("parts of the buffer are whole in any order, as an exchange between ra
       found.push_back(f.flat("norm.bias"));
     }
     CHECK(found[0] == found[1]);
+  }
+}
+
+TEST_CASE("a gradient that was handed over before the pass is through is no source for another one") {
+  for (const Device device : testing::test_devices()) {
+    CAPTURE(device.to_string());
+    Fixture f(device);
+    const std::vector<nn::ParameterSegment>& segments = f.buffer->segments();
+    f.spoil();
+    f.buffer->zero_grad();
+    // The norm's shift is ready, and sent, before the shortcut's bias is computed.
+    backward(ops::sum(ops::mul(f.model.forward(f.x), f.factor)), [&](Variable& leaf) {
+      for (std::size_t s = 0; s < segments.size(); ++s) {
+        if (!(segments[s].variable == leaf)) continue;
+        f.buffer->finish_gradients(s, s + 1);
+        Tensor part = f.buffer->gradients().narrow(segments[s].begin, segments[s].numel);
+        part.copy_from(Tensor::from_values<float>(times(part.to_vector<float>(), 2), {segments[s].numel}).to(device));
+      }
+    });
+    CHECK(testing::relative_distance(f.flat("norm.bias"), times(sums_by_hand(f), 2)) < 1e-5);
+    CHECK(testing::relative_distance(f.flat("shortcut.bias"), f.flat("norm.bias")) < 1e-5);
+  }
+}
+
+TEST_CASE(
+    "a parameter that is frozen behind its backward pass has no gradient in the buffer, in no later pass either") {
+  for (const Device device : testing::test_devices()) {
+    CAPTURE(device.to_string());
+    Fixture f(device);
+    const std::string name = GENERATE("shortcut.bias", "norm.bias", "conv.weight");
+    CAPTURE(name);
+    const auto is_zero = [&] {
+      const std::vector<float> values = f.flat(name);
+      return std::all_of(values.begin(), values.end(), [](float v) { return v == 0; });
+    };
+    f.spoil();
+    f.buffer->zero_grad();
+    f.pass();
+    f.parameter(name).set_requires_grad(false);
+    f.buffer->finish_gradients();
+    CHECK(is_zero());
+    f.pass();
+    f.buffer->finish_gradients();
+    CHECK(is_zero());
+    // Thawed and frozen again between two passes.
+    f.parameter(name).set_requires_grad(true);
+    f.pass();
+    f.parameter(name).set_requires_grad(false);
+    f.buffer->finish_gradients();
+    CHECK(is_zero());
+    if (name != "norm.bias") CHECK(f.flat("norm.bias") != kZeros);
   }
 }
 
