@@ -105,8 +105,7 @@ void max_of_rows(const Tensor& rows, Tensor& y) {
 class NcclCommunicator final : public Communicator, public WaitWatch {
  public:
   // Begins to connect.
-  NcclCommunicator(NcclOptions options, const ncclUniqueId& id, std::shared_ptr<GroupEnd> end,
-                   std::shared_ptr<NcclBlocks> blocks)
+  NcclCommunicator(NcclOptions options, const ncclUniqueId& id, std::shared_ptr<GroupEnd> end)
       : device_(options.device),
         timeout_(options.communicator.timeout),
         roll_call_time_(roll_call_options(options.communicator).timeout),
@@ -115,7 +114,7 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
         group_(dynamic_cast<HostGroup*>(hosts_.get())),
         end_(std::move(end)),
         runtime_(runtime_for(device_)),
-        link_(id, hosts_->rank(), hosts_->world_size(), device_.index, std::move(blocks)) {
+        link_(id, hosts_->rank(), hosts_->world_size(), device_.index, options.memory) {
     HEDDLE_CHECK(group_ != nullptr, "NCCL: a group of hosts by ", hosts_->name(), " does not compare calls");
     runtime_.add_watch(*this);
   }
@@ -453,15 +452,13 @@ void make_nccl_communicators(NcclOptions* ranks, std::size_t count, std::unique_
                      ranks[i].hosts->world_size() == ranks[i].roll_call->world_size(),
                  "NCCL: two groups of the same ranks' hosts are needed");
   }
-  const NcclMemoryCalls calls = find_nccl_memory_calls(nccl_memory_setting());
   const bool whole = count == static_cast<std::size_t>(ranks[0].hosts->world_size());
   const ncclUniqueId id = whole ? new_id() : share_id(*ranks[0].hosts);
   const auto end = std::make_shared<GroupEnd>();
-  const auto blocks = std::make_shared<NcclBlocks>(calls);
   std::vector<std::unique_ptr<NcclCommunicator>> group;
   try {
     for (std::size_t i = 0; i < count; ++i) {
-      group.push_back(std::make_unique<NcclCommunicator>(std::move(ranks[i]), id, end, blocks));
+      group.push_back(std::make_unique<NcclCommunicator>(std::move(ranks[i]), id, end));
     }
     for (const auto& one : group) one->connect();
   } catch (const std::exception& error) {

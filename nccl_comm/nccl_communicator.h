@@ -35,6 +35,8 @@ struct NcclOptions {
   // CPU and NCCL's id, and compares the calls. The second, whose time is short (roll_call_timeout()), finds out which
   // ranks are late once a GPU has not finished in time.
   std::unique_ptr<Communicator> hosts, roll_call;
+  // Of exchanged tensors, if the library can and the other ranks have no less.
+  NcclMemoryUse memory = nccl_memory_setting();
 };
 
 // The time of the second group: a part of the whole time, which a wait for the GPU leaves for it.

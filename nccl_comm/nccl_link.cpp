@@ -17,9 +17,11 @@ constexpr std::chrono::milliseconds kStuck{5000};
 
 }  // namespace
 
-NcclLink::NcclLink(const ncclUniqueId& id, int rank, int world_size, int device_index,
-                   std::shared_ptr<NcclBlocks> blocks)
-    : device_index_(device_index), blocks_(std::move(blocks)), registrations_(blocks_->calls()) {
+NcclLink::NcclLink(const ncclUniqueId& id, int rank, int world_size, int device_index, NcclMemoryUse memory)
+    : device_index_(device_index),
+      calls_(find_nccl_memory_calls(memory)),
+      blocks_(NcclBlocks::of(id)),
+      registrations_(calls_) {
   if (const cudaError_t error = cudaSetDevice(device_index); error != cudaSuccess) {
     cudaGetLastError();
     throw CommError(join_text("NCCL: cuda:", device_index, " cannot be used: ", cudaGetErrorName(error), " (",
@@ -47,7 +49,7 @@ void NcclLink::end() noexcept {
 }
 
 std::shared_ptr<void> NcclLink::allocate(std::size_t nbytes, std::string* refusal) {
-  return NcclBlocks::allocate(blocks_, device_index_, nbytes, refusal);
+  return NcclBlocks::allocate(blocks_, calls_, device_index_, nbytes, refusal);
 }
 
 void NcclLink::add_block(void* data, std::size_t nbytes) {
@@ -94,8 +96,7 @@ void NcclLink::leave(std::chrono::milliseconds time) noexcept {
       const auto known = std::make_shared<const std::list<NcclRegistration>>(registrations_.take());
       std::vector<std::function<ncclResult_t()>> calls;
       for (const NcclRegistration& one : *known) {
-        calls.emplace_back(
-            [blocks = blocks_, known, &one, comm = comm_] { return deregister(blocks->calls(), comm, one); });
+        calls.emplace_back([known, &one, comm = comm_, with = calls_] { return deregister(with, comm, one); });
       }
       leave_ = std::make_unique<NcclLeave>(comm_, std::move(calls));
     }

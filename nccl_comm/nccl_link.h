@@ -23,9 +23,8 @@ namespace heddle::comm {
 // communicator is made not to. Those that leave the group may, and do not take it.
 class NcclLink {
  public:
-  // Begins to connect on the GPU; state() says when it is done. `blocks` are those of the group in this process.
-  // Throws: CommError.
-  NcclLink(const ncclUniqueId& id, int rank, int world_size, int device_index, std::shared_ptr<NcclBlocks> blocks);
+  // Begins to connect on the GPU; state() says when it is done. Throws: CommError.
+  NcclLink(const ncclUniqueId& id, int rank, int world_size, int device_index, NcclMemoryUse memory);
   // As end().
   ~NcclLink();
   NcclLink(const NcclLink&) = delete;
@@ -44,7 +43,7 @@ class NcclLink {
   }
 
   // What the setting and the library allow.
-  const NcclMemoryCalls& memory() const noexcept { return blocks_->calls(); }
+  const NcclMemoryCalls& memory() const noexcept { return calls_; }
   // A block of memory of NCCL's, null and why if it refuses.
   std::shared_ptr<void> allocate(std::size_t nbytes, std::string* refusal);
   // Makes a block known: add_block(), then either all ranks begin_window(), and when state() says that it is done and
@@ -67,6 +66,7 @@ class NcclLink {
 
  private:
   const int device_index_;
+  const NcclMemoryCalls calls_;
   const std::shared_ptr<NcclBlocks> blocks_;
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;  // guarded by mutex_; null once it is ended

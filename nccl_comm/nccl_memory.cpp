@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -77,17 +79,31 @@ void NcclBlocks::end_link() noexcept {
   release(free);
 }
 
-std::shared_ptr<void> NcclBlocks::allocate(const std::shared_ptr<NcclBlocks>& blocks, int device_index,
-                                           std::size_t nbytes, std::string* refusal) {
+std::shared_ptr<NcclBlocks> NcclBlocks::of(const ncclUniqueId& id) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<NcclBlocks>> by_id;
+  const std::lock_guard lock(mutex);
+  for (auto entry = by_id.begin(); entry != by_id.end();) {
+    entry = entry->second.expired() ? by_id.erase(entry) : std::next(entry);
+  }
+  std::weak_ptr<NcclBlocks>& known = by_id[std::string(id.internal, sizeof id.internal)];
+  std::shared_ptr<NcclBlocks> blocks = known.lock();
+  if (blocks == nullptr) known = blocks = std::make_shared<NcclBlocks>();
+  return blocks;
+}
+
+std::shared_ptr<void> NcclBlocks::allocate(const std::shared_ptr<NcclBlocks>& blocks, const NcclMemoryCalls& calls,
+                                           int device_index, std::size_t nbytes, std::string* refusal) {
   // What may throw comes first: a block that exists is in the list.
   std::list<Block> made(1);
-  if (const ncclResult_t result = blocks->calls_.allocate(&made.front().data, nbytes); result != ncclSuccess) {
+  if (const ncclResult_t result = calls.allocate(&made.front().data, nbytes); result != ncclSuccess) {
     *refusal = nccl_error_text(result, "ncclMemAlloc", nullptr);
     cudaGetLastError();
     return nullptr;
   }
   void* const data = made.front().data;
   made.front().device_index = device_index;
+  made.front().release = calls.release;
   {
     const std::lock_guard lock(blocks->mutex_);
     blocks->blocks_.splice(blocks->blocks_.end(), made);
@@ -125,7 +141,7 @@ void NcclBlocks::release(const std::list<Block>& blocks) noexcept {
     // Behind all that uses it: NCCL's work has ended, what else is queued ends by itself. An error of that work is told
     // to those who wait for it.
     if (cudaDeviceSynchronize() != cudaSuccess) cudaGetLastError();
-    calls_.release(block.data);
+    block.release(block.data);
   }
 }
 

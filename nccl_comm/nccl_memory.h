@@ -31,35 +31,36 @@ struct NcclMemoryCalls {
 };
 NcclMemoryCalls find_nccl_memory_calls(NcclMemoryUse wanted);
 
-// Blocks of NCCL's memory, of all links of one group in this process. Ranks that are threads share what NCCL keeps of
+// Blocks of NCCL's memory, of all links with one id in this process. Ranks that are threads share what NCCL keeps of
 // each other's registrations, and NCCL ends all of it with the last of their communicators. So a block is freed when
 // its last owner is gone and the last link has ended, whichever is later. From any thread.
 class NcclBlocks {
  public:
-  explicit NcclBlocks(NcclMemoryCalls calls) : calls_(std::move(calls)) {}
+  NcclBlocks() = default;
+  // Those of that id.
+  static std::shared_ptr<NcclBlocks> of(const ncclUniqueId& id);
   NcclBlocks(const NcclBlocks&) = delete;
   NcclBlocks& operator=(const NcclBlocks&) = delete;
 
-  const NcclMemoryCalls& calls() const noexcept { return calls_; }
   // A link's communicator begins, and has ended.
   void begin_link() noexcept;
   void end_link() noexcept;
   // On the current device, which is that of the index. Null and why, if the library refuses. Throws: std::bad_alloc.
-  static std::shared_ptr<void> allocate(const std::shared_ptr<NcclBlocks>& blocks, int device_index, std::size_t nbytes,
-                                        std::string* refusal);
+  static std::shared_ptr<void> allocate(const std::shared_ptr<NcclBlocks>& blocks, const NcclMemoryCalls& calls,
+                                        int device_index, std::size_t nbytes, std::string* refusal);
 
  private:
   struct Block {
     void* data = nullptr;
     int device_index = 0;
+    ncclResult_t (*release)(void* data) = nullptr;
     bool given_back = false;
   };
   void give_back(void* data) noexcept;
   // Those that nobody uses any more; the caller has the mutex.
   std::list<Block> take_free() noexcept;
-  void release(const std::list<Block>& blocks) noexcept;
+  static void release(const std::list<Block>& blocks) noexcept;
 
-  const NcclMemoryCalls calls_;
   std::mutex mutex_;
   int links_ = 0;            // guarded by it
   std::list<Block> blocks_;  // the same

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <thread>
+#include <utility>
 
 #include "engine/nn/init.h"
 #include "engine/optim/sgd.h"
 #include "engine/step/step_graph.h"
 #include "nccl_comm/data_parallel.h"
+#include "nccl_comm/inproc_communicator.h"
 #include "nccl_comm/nccl_communicator.h"
 #include "nccl_comm/rank_threads.h"
 #include "tests/cudasim/cudasim.h"
@@ -206,6 +209,37 @@ TEST_CASE("NCCL: an older library has registered buffers, or only ordinary memor
     CHECK(memory_of_a_tensor(2) == "ordinary memory: NCCL 2.18.5 has no memory of its own, NCCL 2.19.0 has");
     contains(comm::nccl_memory(), "ordinary memory: NCCL 2.18.5");
   }
+  CHECK(left_of_nccl().empty());
+}
+
+TEST_CASE("NCCL: ranks with different settings use what the weakest of them has") {
+  using comm::NcclMemoryUse;
+  const bool ordinary = GENERATE(true, false);
+  const std::string expected = ordinary ? "ordinary memory" : "registered memory of NCCL";
+  cudasim::set_nccl_version(kWithWindows);
+  auto hosts = comm::make_inproc_group(2, kPatient), roll_call = comm::make_inproc_group(2, kPatient);
+  RankResults results(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    comm::NcclOptions options{.device = Device::cuda(rank),
+                              .communicator = kPatient,
+                              .hosts = std::move(hosts[index]),
+                              .roll_call = std::move(roll_call[index]),
+                              .memory = NcclMemoryUse::windows};
+    if (rank == 1) options.memory = ordinary ? NcclMemoryUse::ordinary : NcclMemoryUse::registered;
+    threads.emplace_back([&results, rank, mine = std::move(options)]() mutable {
+      const auto c = comm::make_nccl_communicator(std::move(mine));
+      Tensor x = c->make_exchanged({4}, DType::f32, own_gpu(*c));
+      c->all_reduce(x, ReduceOp::sum);
+      results.add(rank, c->exchanged_memory());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  cudasim::set_nccl_version(0);
+  contains(results.texts()[0], expected);
+  contains(results.texts()[0], "another rank's HEDDLE_NCCL_MEMORY or NCCL has it so");
+  CHECK(results.texts()[1] == expected);
   CHECK(left_of_nccl().empty());
 }
 
