@@ -136,7 +136,7 @@ FAULTS = [
           "NCCL: memory that nobody uses stays registered until its group ends, and outlives it with a tensor",
           "is still registered with rank", settings={"CUDASIM_DEVICES": "2"}),
     Fault("communicator that ends with registered memory", "nccl_comm/nccl_link.cpp",
-          "return deregister(with, comm, one);", "return &one == comm || with.remove_buffer == nullptr ? ncclInternalError : ncclSuccess;", NCCL,
+          "<NcclLeave>(comm_, std::move(calls));", "<NcclLeave>(comm_, std::vector<std::function<ncclResult_t()>>());", NCCL,
           "NCCL: an older library has registered buffers, or only ordinary memory",
           "is still registered with rank", settings={"CUDASIM_DEVICES": "2"}),
     Fault("windows of an NCCL that a lost rank stops for ever", "nccl_comm/nccl_memory.cpp",
