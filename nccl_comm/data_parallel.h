@@ -46,7 +46,7 @@ class ExchangeObserver {
 class DataParallel {
  public:
   // Compares the parameters of all ranks (names, shapes, which are frozen), then broadcasts. On a GPU the gradients, or
-  // what they are rounded to, move into memory from which the communicator sends best, and are fresh then (see
+  // what they are rounded to, move into memory that the communicator is asked to send from, and are fresh then (see
   // Communicator::make_exchanged(), ParameterBuffer::move_gradients()). All four must outlive it.
   // Throws: CommError naming the first difference, on all ranks; InvalidArgument if the buffer is not the model's, and
   // for another reduce_dtype.

@@ -16,6 +16,10 @@ const char* name_of(Call call) {
   return "";
 }
 
+std::string describe_exchanged(std::int64_t place) {
+  return place == 0 ? "other memory" : join_text("byte ", place - 1, " of exchanged memory");
+}
+
 }  // namespace
 
 std::string describe(const Request& request) {
@@ -25,6 +29,12 @@ std::string describe(const Request& request) {
   if (request.call == Call::broadcast) text += join_text(" from rank ", request.root);
   if (request.call == Call::all_reduce || request.call == Call::reduce_scatter) {
     text += join_text(" (", comm::name_of(request.op), ")");
+  }
+  if (request.exchanged_input != 0 || request.exchanged_output != 0) {
+    text += " at " + describe_exchanged(request.exchanged_output);
+    if (request.exchanged_input != request.exchanged_output) {
+      text += " from " + describe_exchanged(request.exchanged_input);
+    }
   }
   if (request.place == Place::recorded) text += " in a recorded step";
   return text;

@@ -24,6 +24,9 @@ struct Request {
   Place place = Place::cpu;
   std::int32_t root = 0;
   std::int64_t numel = 0;  // of the input
+  // Where the tensors lie among those of make_exchanged(), if such memory has to be used alike by all ranks: 1 + byte,
+  // 0 elsewhere.
+  std::int64_t exchanged_input = 0, exchanged_output = 0;
 
   friend bool operator==(const Request&, const Request&) = default;
 };

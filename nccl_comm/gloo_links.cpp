@@ -30,7 +30,7 @@ constexpr std::chrono::milliseconds kGoodbyeTime{1000};
 constexpr const char* kLeft = "left";  // a goodbye that is no failure
 
 // Headers are sent as they lie in memory, and a multiple of 16 bytes keeps aligned what follows them.
-static_assert(sizeof(Request) == 16);
+static_assert(sizeof(Request) == 32);
 
 // Of the memory that a rank keeps for what its peers' headers carry, for one call; and the most that one carries. To
 // send everything to everybody takes more bytes than to exchange parts, but one message instead of three, which is

@@ -29,6 +29,8 @@ using std::chrono::milliseconds;
 
 // Longest time for leaving in order, which others may be too late for.
 constexpr milliseconds kLeave{5000};
+// At the end of what goes wrong while memory is registered.
+constexpr const char* kWayOut = "; HEDDLE_NCCL_MEMORY=ordinary in the environment does without NCCL's memory";
 // Short waits look often; a long one leaves the core.
 constexpr int kBusyLooks = 200;
 constexpr std::chrono::microseconds kPause{50};
@@ -112,14 +114,15 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
         group_(dynamic_cast<HostGroup*>(hosts_.get())),
         end_(std::move(end)),
         runtime_(runtime_for(device_)),
-        link_(std::make_shared<NcclLink>(id, hosts_->rank(), hosts_->world_size(), device_.index)) {
+        link_(id, hosts_->rank(), hosts_->world_size(), device_.index, options.memory) {
     HEDDLE_CHECK(group_ != nullptr, "NCCL: a group of hosts by ", hosts_->name(), " does not compare calls");
     runtime_.add_watch(*this);
   }
   ~NcclCommunicator() override {
     runtime_.remove_watch(*this);
-    if (!end_->is_set()) leave();
-    link_->end();
+    // In order, so that others may still read what this rank has sent; by force if that takes too long.
+    if (!end_->is_set()) link_.leave(std::min(kLeave, timeout_));
+    link_.end();
   }
 
   // Returns when all ranks are connected.
@@ -156,17 +159,20 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
     const auto nbytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
     const Stream stream = current_stream(device_);
     HEDDLE_CHECK(!is_recording(stream), "NCCL: memory for exchanges is not made in a recorded step");
-    // With a deadline, which the wait inside has not.
+    const NcclMemoryUse use = agree_on_memory(nbytes);
+    if (use == NcclMemoryUse::ordinary) return Tensor::zeros(shape, dtype, device);
+    // With a deadline, which a wait inside of the library has not.
     runtime_.synchronize(stream);
-    link_->free_given_back();
     std::string refusal;
-    const std::shared_ptr<void> memory = NcclLink::allocate(link_, nbytes, &refusal);
-    if (const std::int64_t without = ranks_without(memory != nullptr, nbytes); without > 0) {
+    const std::shared_ptr<void> memory = link_.allocate(nbytes, &refusal);
+    // One rank is enough to do without, for windows are made by all.
+    if (const std::int64_t without = sum_of_hosts(memory == nullptr ? 1 : 0); without > 0) {
       if (refusal.empty()) refusal = join_text(without, " of ", world_size(), " ranks, not this one, got no other");
       exchanged_memory_ = "ordinary memory: " + refusal;
       return Tensor::zeros(shape, dtype, device);
     }
-    exchanged_memory_ = enroll(memory.get());
+    link_.add_block(memory.get(), nbytes);
+    exchanged_memory_ = enroll(use);
     Tensor tensor = Tensor::in_storage(Storage::adopt(memory.get(), nbytes, device_, memory), shape, dtype);
     tensor.fill_zero();
     return tensor;
@@ -181,7 +187,7 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
       gather(request, x, all, what);
       return max_of_rows(all, x);
     }
-    run(request, x, what, "ncclAllReduce", [&](ncclComm_t comm, cudaStream_t stream) {
+    run(request, x, x, what, "ncclAllReduce", [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclAllReduce(data, data, n, nccl_type(x.dtype()), nccl_op(op), comm, stream);
     });
   }
@@ -189,7 +195,7 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
     if (x.device().is_cpu()) return on_hosts([&] { hosts_->broadcast(x, root, what); });
     void* const data = rank() == root ? const_cast<void*>(x.raw_data()) : x.mutable_raw_data();
     const Request request{.call = Call::broadcast, .dtype = x.dtype(), .root = root, .numel = x.numel()};
-    run(request, x, what, "ncclBroadcast", [&](ncclComm_t comm, cudaStream_t stream) {
+    run(request, x, x, what, "ncclBroadcast", [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclBroadcast(data, data, x.nbytes(), ncclUint8, root, comm, stream);
     });
   }
@@ -212,7 +218,7 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
       return max_of_rows(parts, y);
     }
     void* const data = y.mutable_raw_data();
-    run(request, x, what, "ncclReduceScatter", [&](ncclComm_t comm, cudaStream_t stream) {
+    run(request, x, y, what, "ncclReduceScatter", [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclReduceScatter(x.raw_data(), data, static_cast<std::size_t>(y.numel()), nccl_type(x.dtype()),
                                nccl_op(op), comm, stream);
     });
@@ -228,51 +234,66 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
     return sum.host_data<std::int64_t>()[0];
   }
 
-  // How many got no memory: one is enough to do without, for windows are made by all. All have to ask for the same.
-  std::int64_t ranks_without(bool mine, std::size_t nbytes) {
+  // What the rank uses that may or can use least; all have to ask for as many bytes.
+  NcclMemoryUse agree_on_memory(std::size_t nbytes) {
     const auto size = static_cast<std::int64_t>(nbytes);
-    Tensor sizes = Tensor::from_values(std::vector<std::int64_t>{size, -size}, {2});
-    on_hosts([&] { hosts_->all_reduce(sizes, ReduceOp::max, "size of the memory for exchanges"); });
-    const std::int64_t most = sizes.host_data<std::int64_t>()[0], least = -sizes.host_data<std::int64_t>()[1];
-    if (most != least) {
+    const auto own = static_cast<std::int64_t>(link_.memory().use);
+    Tensor most = Tensor::from_values(std::vector<std::int64_t>{size, -size, -own}, {3});
+    on_hosts([&] { hosts_->all_reduce(most, ReduceOp::max, "memory for exchanges"); });
+    const std::vector<std::int64_t> values = most.to_vector<std::int64_t>();
+    if (values[0] != -values[1]) {
       fail(join_text("the ranks ask for different memory for exchanges: rank ", rank(), " for ", nbytes,
-                     " bytes, others for ", least, " to ", most));
+                     " bytes, others for ", -values[1], " to ", values[0]));
     }
-    return sum_of_hosts(mine ? 0 : 1);
+    const auto use = static_cast<NcclMemoryUse>(-values[2]);
+    shortfall_ = link_.memory().shortfall;
+    if (use < link_.memory().use) {
+      shortfall_ = "another rank's HEDDLE_NCCL_MEMORY or NCCL has it so";
+    }
+    if (use == NcclMemoryUse::ordinary) exchanged_memory_ = "ordinary memory" + with_reason(": ", shortfall_);
+    return use;
   }
 
-  // Makes memory known to NCCL. Returns how. Without that it is still of use: NCCL sends from it as from any other.
-  std::string enroll(void* data) {
-    std::string refusal;
-    if (link_->makes_windows()) {
+  static std::string with_reason(const char* join, const std::string& reason) {
+    return reason.empty() ? std::string() : join + reason;
+  }
+
+  // Makes the last block known to NCCL. Returns how. Without that it is still of use: NCCL sends from it as from any
+  // other.
+  std::string enroll(NcclMemoryUse use) {
+    std::string refusal = shortfall_;
+    if (use == NcclMemoryUse::windows) {
+      bool refused_here = false;
       try {
-        link_->begin_window(data);
+        link_.begin_window();
       } catch (const CommError& error) {
         refusal = error.what();
+        refused_here = true;
       }
       // Where some were refused, the others' NCCL waits for them.
-      const std::int64_t refused = sum_of_hosts(refusal.empty() ? 0 : 1);
+      const std::int64_t refused = sum_of_hosts(refused_here ? 1 : 0);
       if (refused > 0 && refused < world_size()) {
         fail(join_text("NCCL refused ", refused, " of ", world_size(), " ranks a window of memory for exchanges",
-                       refusal.empty() ? "" : ": ", refusal, "; NCCL_WIN_ENABLE=0 in the environment does without"));
+                       with_reason(": ", refusal), kWayOut));
       }
-      settle("NCCL: registering a window of memory for exchanges");
-      if (link_->is_window(data)) return "a window of NCCL's memory";
+      settle("NCCL: registering a window of memory for exchanges", kWayOut);
+      if (link_.is_known()) return "a window of NCCL's memory";
     }
     try {
-      link_->add_buffer(data);
+      link_.add_buffer();
     } catch (const CommError& error) {
       return join_text("NCCL's memory, not registered: ", error.what());
     }
-    settle("NCCL: registering memory for exchanges");
-    return "registered memory of NCCL" + (refusal.empty() ? "" : ", without a window: " + refusal);
+    settle("NCCL: registering memory for exchanges", kWayOut);
+    if (!link_.is_known()) return "NCCL's memory, not registered: NCCL registers nothing here (NCCL_LOCAL_REGISTER?)";
+    return "registered memory of NCCL" + with_reason(", without a window: ", refusal);
   }
 
   static ncclRedOp_t nccl_op(ReduceOp op) { return op == ReduceOp::sum ? ncclSum : ncclMax; }
 
   void gather(const Request& request, const Tensor& x, Tensor& y, std::string_view what) {
     void* const data = y.mutable_raw_data();
-    run(request, x, what, "ncclAllGather", [&](ncclComm_t comm, cudaStream_t stream) {
+    run(request, x, y, what, "ncclAllGather", [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclAllGather(x.raw_data(), data, x.nbytes(), ncclUint8, comm, stream);
     });
   }
@@ -281,17 +302,20 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   // no work of NCCL is under way while a library loads its kernels or asks for memory, for which a GPU may have to
   // stand still on one rank and so, through NCCL, on all.
   template <class Start>
-  void run(Request request, const Tensor& x, std::string_view what, const char* call, const Start& start) {
+  void run(Request request, const Tensor& x, const Tensor& y, std::string_view what, const char* call,
+           const Start& start) {
     HEDDLE_CHECK(x.device() == device_, "NCCL: rank ", rank(), " has tensors on ", device_, ", this one is on ",
                  x.device());
     user_ = std::this_thread::get_id();
     const Stream stream = current_stream(device_);
     request.place = is_recording(stream) ? Place::recorded : Place::gpu;
+    request.exchanged_input = link_.place_of(x.raw_data());
+    request.exchanged_output = link_.place_of(y.raw_data());
     on_hosts([&] { group_->agree(request, what); });
     const std::string deed = describe(request, what);
     runtime_.prepare_launch(call);
     try {
-      link_->call(call, [&](ncclComm_t comm) { return start(comm, static_cast<cudaStream_t>(stream.handle)); });
+      link_.call(call, [&](ncclComm_t comm) { return start(comm, static_cast<cudaStream_t>(stream.handle)); });
     } catch (const CommError& error) {
       fail(join_text(deed, ": ", error.what()));
     }
@@ -329,19 +353,19 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   }
 
   // Until NCCL has begun what it was asked for.
-  void settle(const std::string& deed) {
+  void settle(const std::string& deed, const char* way_out = "") {
     const Clock::time_point begin = Clock::now();
-    for (int looks = 0; look(Clock::now() - begin, deed) == ncclInProgress; ++looks) pause(looks);
+    for (int looks = 0; look(Clock::now() - begin, deed, way_out) == ncclInProgress; ++looks) pause(looks);
   }
 
   // Ends a wait that has no other end. By the thread that makes the calls. Returns whether NCCL is still at its
-  // beginning.
-  ncclResult_t look(Clock::duration waited, const std::string& deed) {
+  // beginning. way_out: for the user, at the end of the message.
+  ncclResult_t look(Clock::duration waited, const std::string& deed, const char* way_out = "") {
     if (end_->is_set()) fail(end_->reason());
-    const ncclResult_t state = link_->state();
-    if (state != ncclSuccess && state != ncclInProgress) fail(join_text(deed, ": ", link_->describe(state)));
+    const ncclResult_t state = link_.state();
+    if (state != ncclSuccess && state != ncclInProgress) fail(join_text(deed, ": ", link_.describe(state), way_out));
     if (waited <= timeout_ - roll_call_time_) return state;
-    fail(join_text(deed, " has not ended within ", seconds(waited), " s: ", who_is_late()));
+    fail(join_text(deed, " has not ended within ", seconds(waited), " s: ", who_is_late(), way_out));
   }
 
   // Ranks that wait for their GPUs come; those that do not are the reason.
@@ -357,23 +381,8 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   [[noreturn]] void fail(const std::string& reason) {
     abort(reason);
     stopped_ = true;
-    link_->abort();
+    link_.abort();
     throw CommError(end_->reason());
-  }
-
-  // In order, so that others may still read what this rank has sent; by force if that takes too long.
-  void leave() noexcept {
-    try {
-      link_->begin_to_leave();
-      const Clock::time_point end = Clock::now() + std::min(kLeave, timeout_);
-      for (int looks = 0; link_->state() == ncclInProgress; ++looks) {
-        if (Clock::now() > end) return;
-        pause(looks);
-      }
-      if (link_->state() == ncclSuccess) link_->leave();
-    } catch (const std::exception&) {
-      // The end of the link does what is left.
-    }
   }
 
   const Device device_;
@@ -386,7 +395,8 @@ class NcclCommunicator final : public Communicator, public WaitWatch {
   std::atomic<bool> stopped_{false};                      // NCCL's work on the GPU has been ended
   std::string recorded_ = "the work of the GPU";          // what a wait outside of a call is for
   std::string exchanged_memory_ = "ordinary memory";
-  const std::shared_ptr<NcclLink> link_;  // tensors in its memory hold it, too
+  std::string shortfall_;  // why it is no better memory
+  NcclLink link_;
 };
 
 ncclUniqueId new_id() {
@@ -417,7 +427,16 @@ ncclUniqueId share_id(Communicator& hosts) {
 
 }  // namespace
 
-std::string nccl_library_memory() { return find_nccl_memory_calls().description; }
+std::string nccl_library_memory() {
+  try {
+    const NcclMemoryCalls calls = find_nccl_memory_calls(nccl_memory_setting());
+    const char* const names[] = {"ordinary memory", "registered buffers", "windows"};
+    return names[static_cast<std::size_t>(calls.use)] +
+           (calls.shortfall.empty() ? std::string() : ": " + calls.shortfall);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+}
 
 int nccl_library_version() {
   int version = 0;

@@ -2,6 +2,7 @@
 // the CPU by a group of hosts. Its code is in the CUDA plugin.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,9 +15,17 @@ namespace heddle::comm {
 std::string why_no_nccl();
 // Of the library that is loaded: "2.28.9"; empty if there is none.
 std::string nccl_version();
-// Where it lets exchanged tensors lie (Communicator::make_exchanged()), or why only in ordinary memory; empty if there
-// is none.
+// Where exchanged tensors (Communicator::make_exchanged()) lie by setting and library, and why in nothing better; empty
+// if there is none.
 std::string nccl_memory();
+
+// Memory of exchanged tensors: as all tensors have it; NCCL's own, registered by each rank (from NCCL 2.19 on); NCCL's
+// own, registered as symmetric windows by all ranks together (from 2.29.7 on). What a library is too old for becomes
+// the one before, and ranks that differ all use the first of theirs.
+enum class NcclMemoryUse : std::uint8_t { ordinary, registered, windows };
+// What the environment variable HEDDLE_NCCL_MEMORY asks for; ordinary if it is not set, for no GPU has run the others.
+// Throws: InvalidArgument naming the variable if it is none of these words.
+NcclMemoryUse nccl_memory_setting();
 
 // What a rank's communicator is made of.
 struct NcclOptions {
@@ -26,6 +35,8 @@ struct NcclOptions {
   // CPU and NCCL's id, and compares the calls. The second, whose time is short (roll_call_timeout()), finds out which
   // ranks are late once a GPU has not finished in time.
   std::unique_ptr<Communicator> hosts, roll_call;
+  // Of exchanged tensors, if the library can and the other ranks have no less.
+  NcclMemoryUse memory = nccl_memory_setting();
 };
 
 // The time of the second group: a part of the whole time, which a wait for the GPU leaves for it.
@@ -48,7 +59,7 @@ CommunicatorOptions roll_call_options(const CommunicatorOptions& options);
 //   thread leaves a note; every wait of the first one finds it within milliseconds.
 //
 // Throws: CommError if not all ranks connect within the timeout, or NCCL fails; NotSupported if why_no_nccl();
-// InvalidArgument unless the device is a GPU and both groups have the same rank.
+// InvalidArgument unless the device is a GPU and both groups have the same rank, and as nccl_memory_setting().
 std::unique_ptr<Communicator> make_nccl_communicator(NcclOptions options);
 
 // The ends of a group of threads in this process, by rank: rank i on devices[i]. NCCL wants them all different.

@@ -1,5 +1,6 @@
 // The way from libheddle to the NCCL communicator in the CUDA plugin.
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -36,6 +37,16 @@ std::string nccl_version() {
 }
 
 std::string nccl_memory() { return version_number() == 0 ? std::string() : loaded_cuda_plugin()->nccl_memory(); }
+
+NcclMemoryUse nccl_memory_setting() {
+  constexpr const char* kVariable = "HEDDLE_NCCL_MEMORY";
+  const char* const value = std::getenv(kVariable);
+  const std::string text = value == nullptr ? "ordinary" : value;
+  if (text == "ordinary" || text.empty()) return NcclMemoryUse::ordinary;
+  if (text == "registered") return NcclMemoryUse::registered;
+  if (text == "windows") return NcclMemoryUse::windows;
+  throw InvalidArgument(join_text(kVariable, " is '", text, "'; expected ordinary, registered or windows"));
+}
 
 CommunicatorOptions roll_call_options(const CommunicatorOptions& options) {
   using std::chrono::milliseconds;

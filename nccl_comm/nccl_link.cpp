@@ -2,13 +2,26 @@
 
 #include <cuda_runtime_api.h>
 
+#include <list>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "nccl_comm/blocked_signals.h"
 
 namespace heddle::comm {
+namespace {
 
-NcclLink::NcclLink(const ncclUniqueId& id, int rank, int world_size, int device_index) : device_index_(device_index) {
+// Longest time for a call that was stuck to come back once its communicator is aborted.
+constexpr std::chrono::milliseconds kStuck{5000};
+
+}  // namespace
+
+NcclLink::NcclLink(const ncclUniqueId& id, int rank, int world_size, int device_index, NcclMemoryUse memory)
+    : device_index_(device_index),
+      calls_(find_nccl_memory_calls(memory)),
+      blocks_(NcclBlocks::of(id)),
+      registrations_(calls_) {
   if (const cudaError_t error = cudaSetDevice(device_index); error != cudaSuccess) {
     cudaGetLastError();
     throw CommError(join_text("NCCL: cuda:", device_index, " cannot be used: ", cudaGetErrorName(error), " (",
@@ -16,65 +29,50 @@ NcclLink::NcclLink(const ncclUniqueId& id, int rank, int world_size, int device_
   }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  blocks_->begin_link();
   const ncclResult_t result = ncclCommInitRankConfig(&comm_, world_size, id, rank, &config);
   if (result == ncclSuccess || result == ncclInProgress) return;
   const std::string text = nccl_error_text(result, "ncclCommInitRankConfig", comm_);
-  abort();
-  if (aborting_.joinable()) aborting_.join();
+  end();
   throw CommError(text);
 }
 
 NcclLink::~NcclLink() { end(); }
 
 void NcclLink::end() noexcept {
+  if (ended_) return;
+  ended_ = true;
   abort();
   if (aborting_.joinable()) aborting_.join();
+  // A call that is stuck still uses the memory, which is not freed then.
+  if (leave_ == nullptr || leave_->end(kStuck)) blocks_->end_link();
+}
+
+std::shared_ptr<void> NcclLink::allocate(std::size_t nbytes, std::string* refusal) {
+  return NcclBlocks::allocate(blocks_, calls_, device_index_, nbytes, refusal);
+}
+
+void NcclLink::add_block(void* data, std::size_t nbytes) {
   const std::lock_guard lock(mutex_);
-  ended_ = true;
-  free_blocks();
+  registrations_.add(data, nbytes);
 }
 
-std::shared_ptr<void> NcclLink::allocate(const std::shared_ptr<NcclLink>& link, std::size_t nbytes,
-                                         std::string* refusal) {
-  const std::lock_guard lock(link->mutex_);
-  void* const data = link->memory_.allocate(nbytes, refusal);
-  if (data == nullptr) return nullptr;
-  return std::shared_ptr<void>(data, [link](void* block) { link->give_back(block); });
+void NcclLink::begin_window() {
+  call("ncclCommWindowRegister", [this](ncclComm_t comm) { return registrations_.begin_window(comm); });
 }
 
-bool NcclLink::makes_windows() {
+void NcclLink::add_buffer() {
+  call("ncclCommRegister", [this](ncclComm_t comm) { return registrations_.add_buffer(comm); });
+}
+
+bool NcclLink::is_known() {
   const std::lock_guard lock(mutex_);
-  return memory_.makes_windows();
+  return registrations_.is_known();
 }
 
-void NcclLink::begin_window(void* data) {
-  call("ncclCommWindowRegister", [&](ncclComm_t comm) { return memory_.begin_window(comm, data); });
-}
-
-bool NcclLink::is_window(void* data) {
+std::int64_t NcclLink::place_of(const void* address) {
   const std::lock_guard lock(mutex_);
-  return memory_.is_window(data);
-}
-
-void NcclLink::add_buffer(void* data) {
-  call("ncclCommRegister", [&](ncclComm_t comm) { return memory_.add_buffer(comm, data); });
-}
-
-// From whatever thread the last tensor is destroyed by. While the communicator lives NCCL may still be at the memory,
-// and waiting for that could take as long as a lost peer.
-void NcclLink::give_back(void* data) noexcept {
-  const std::lock_guard lock(mutex_);
-  memory_.give_back(data);
-  if (ended_) free_blocks();
-}
-
-void NcclLink::free_given_back() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (comm_ != nullptr) free_blocks();
-}
-
-void NcclLink::free_blocks() noexcept {
-  if (cudaSetDevice(device_index_) == cudaSuccess) memory_.free_given_back(comm_);
+  return registrations_.place_of(address);
 }
 
 ncclResult_t NcclLink::state() {
@@ -90,27 +88,32 @@ std::string NcclLink::describe(ncclResult_t state) {
   return nccl_error_text(state, "what was queued", comm_);
 }
 
-void NcclLink::begin_to_leave() {
-  call("ncclCommFinalize", [this](ncclComm_t comm) {
-    memory_.remove_all(comm);
-    return ncclCommFinalize(comm);
-  });
-}
-
-void NcclLink::leave() {
+void NcclLink::leave(std::chrono::milliseconds time) noexcept {
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (comm_ == nullptr) return;
+      const auto known = std::make_shared<const std::list<NcclRegistration>>(registrations_.take());
+      std::vector<std::function<ncclResult_t()>> calls;
+      for (const NcclRegistration& one : *known) {
+        calls.emplace_back([known, &one, comm = comm_, with = calls_] { return deregister(with, comm, one); });
+      }
+      leave_ = std::make_unique<NcclLeave>(comm_, std::move(calls));
+    }
+    if (!leave_->is_done_within(time)) return;
+  } catch (const std::exception&) {
+    // No thread, or no memory for it: end() does it by force.
+    return;
+  }
   const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) return;
-  const ncclComm_t comm = comm_;
-  comm_ = nullptr;
-  check_nccl(ncclCommDestroy(comm), "ncclCommDestroy");
+  const ncclComm_t comm = std::exchange(comm_, nullptr);
+  ncclCommDestroy(comm);
 }
 
 void NcclLink::abort() noexcept {
   const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) return;
-  const ncclComm_t comm = comm_;
-  comm_ = nullptr;
-  memory_.forget_registrations();
+  const ncclComm_t comm = std::exchange(comm_, nullptr);
+  if (comm == nullptr) return;
   try {
     const BlockedSignals blocked;
     aborting_ = std::thread([comm] { ncclCommAbort(comm); });

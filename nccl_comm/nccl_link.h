@@ -1,11 +1,12 @@
 // One communicator of NCCL with the memory that it has registered: made without blocking, asked for its state, and
-// ended in order or by force. Used by the NCCL communicator alone; knows nothing of tensors, other ranks' hosts or
-// deadlines.
+// ended in order or by force. Used by the NCCL communicator alone; knows nothing of tensors or other ranks' hosts.
 #pragma once
 
 #include <nccl.h>
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,17 +14,18 @@
 
 #include "engine/core/error.h"
 #include "nccl_comm/nccl_check.h"
+#include "nccl_comm/nccl_leave.h"
 #include "nccl_comm/nccl_memory.h"
 
 namespace heddle::comm {
 
 // One thread at a time is inside NCCL with it: each call takes the mutex, and none blocks for long, since NCCL's
-// communicator is made not to.
+// communicator is made not to. Those that leave the group may, and do not take it.
 class NcclLink {
  public:
   // Begins to connect on the GPU; state() says when it is done. Throws: CommError.
-  NcclLink(const ncclUniqueId& id, int rank, int world_size, int device_index);
-  // As end(). No block of memory is held any more.
+  NcclLink(const ncclUniqueId& id, int rank, int world_size, int device_index, NcclMemoryUse memory);
+  // As end().
   ~NcclLink();
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
@@ -40,43 +42,40 @@ class NcclLink {
     check_nccl(start(comm_), name, comm_);
   }
 
-  // A block of memory of NCCL's, null and why if it refuses. It is given back when its last owner is gone, and freed by
-  // free_given_back() or end(); that may be after the link's maker has let go of it.
-  static std::shared_ptr<void> allocate(const std::shared_ptr<NcclLink>& link, std::size_t nbytes,
-                                        std::string* refusal);
-  // Whether blocks are registered as windows: first begin_window() by all ranks, and when state() says that it is done,
-  // is_window(). If not, or it is none, by add_buffer(). Throw: CommError.
-  bool makes_windows();
-  void begin_window(void* data);
-  bool is_window(void* data);
-  void add_buffer(void* data);
-  // Waits for the GPU, and frees blocks that were given back.
-  void free_given_back() noexcept;
+  // What the setting and the library allow.
+  const NcclMemoryCalls& memory() const noexcept { return calls_; }
+  // A block of memory of NCCL's, null and why if it refuses.
+  std::shared_ptr<void> allocate(std::size_t nbytes, std::string* refusal);
+  // Makes a block known: add_block(), then either all ranks begin_window(), and when state() says that it is done and
+  // it is_known(), that was it; or add_buffer(). It stays known until the link ends. Throw: CommError.
+  void add_block(void* data, std::size_t nbytes);
+  void begin_window();
+  void add_buffer();
+  bool is_known();
+  // See NcclRegistrations.
+  std::int64_t place_of(const void* address);
 
-  // Begins to leave the group in order, without any block that was registered; state() says when that is done. Throws:
-  // CommError.
-  void begin_to_leave();
-  // Behind that. Throws: CommError.
-  void leave();
+  // Leaves the group in order if that takes no longer.
+  void leave(std::chrono::milliseconds time) noexcept;
   // Ends NCCL's work on the GPU, wherever it is. Does not wait for it, nor for recorded steps that still hold it: NCCL
   // gives its memory back when those are gone.
   void abort() noexcept;
-  // After leave() or abort(), else as abort(). Waits for the end of what abort() began, then frees blocks that were
-  // given back; others are freed when they are.
+  // After leave() or abort(), else as abort(). Waits for the end of what abort() began. With the last link of the group
+  // in this process, blocks that nobody uses are freed.
   void end() noexcept;
 
  private:
-  void give_back(void* data) noexcept;
-  void free_blocks() noexcept;
-
   const int device_index_;
+  const NcclMemoryCalls calls_;
+  const std::shared_ptr<NcclBlocks> blocks_;
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;  // guarded by mutex_; null once it is ended
   // ncclCommAbort() returns when the last graph that holds the communicator's work is destroyed, which the thread that
   // has found the failure does after it: so it runs in a thread of its own.
   std::thread aborting_;
-  NcclMemory memory_;   // guarded by mutex_
-  bool ended_ = false;  // the same; nothing of NCCL's touches memory any more
+  NcclRegistrations registrations_;  // guarded by mutex_
+  std::unique_ptr<NcclLeave> leave_;
+  bool ended_ = false;
 };
 
 }  // namespace heddle::comm

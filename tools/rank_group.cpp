@@ -4,6 +4,7 @@
 
 #include "nccl_comm/inproc_communicator.h"
 #include "nccl_comm/nccl_communicator.h"
+#include "tools/usage_error.h"
 
 namespace heddle::tools {
 namespace {
@@ -27,6 +28,7 @@ struct Row {
 const Row kRows[] = {
     {[](const Devices& by_rank) { return each_has_a_gpu(by_rank) && comm::why_no_nccl().empty(); },
      [](const Devices& by_rank, const comm::CommunicatorOptions& options) {
+       check_nccl_memory_setting();
        return comm::make_nccl_group(by_rank, options);
      }},
     {[](const Devices&) { return true; },
@@ -41,6 +43,14 @@ Devices devices_of_ranks(const Devices& devices, int ranks) {
   Devices by_rank;
   for (int rank = 0; rank < ranks; ++rank) by_rank.push_back(devices[static_cast<std::size_t>(rank) % devices.size()]);
   return by_rank;
+}
+
+void check_nccl_memory_setting() {
+  try {
+    comm::nccl_memory_setting();
+  } catch (const InvalidArgument& error) {
+    throw UsageError(error.what());
+  }
 }
 
 Group make_rank_group(const Devices& devices_by_rank, const comm::CommunicatorOptions& options) {

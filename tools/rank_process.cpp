@@ -24,6 +24,7 @@
 #include "nccl_comm/machine_identity.h"
 #include "nccl_comm/nccl_communicator.h"
 #include "nccl_comm/text_exchange.h"
+#include "tools/rank_group.h"
 #include "tools/usage_error.h"
 
 namespace heddle::tools {
@@ -126,12 +127,13 @@ std::string processors() {
   return text;
 }
 
-// Throws: UsageError if there are no such GPUs for so many ranks, or no NCCL.
+// Throws: UsageError if there are no such GPUs for so many ranks, no NCCL, or a wrong setting of it.
 std::vector<Device> check_gpus(const std::string& name, int ranks) {
   std::vector<Device> devices = named_cuda_devices(name, ranks);
   if (const std::string missing = comm::why_no_nccl(); !missing.empty()) {
     throw UsageError(fmt::format("--device {} with ranks in several processes: {}", name, missing));
   }
+  check_nccl_memory_setting();
   return devices;
 }
 

@@ -8,12 +8,14 @@
     tools/rank_speed.py --heddle build/tools/heddle [--rounds 7] [--epochs 6] [--skip-resnet]
 
 The runs of LeNet take turns, so that what else the machine does meets all of them; medians are compared. It takes about
-three minutes with the ResNet. Exit code: 0 if all is reached, 1 if not, 2 if a run failed.
+three minutes with the ResNet. Exit code: 0 if all is reached, 1 if not, 2 if a run failed. When it is interrupted or
+terminated, so are its runs.
 """
 import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -34,10 +36,18 @@ def clean_environment(**more):
 
 
 def run_all(commands):
-    """Starts (arguments, environment) pairs at once, and waits for all of them."""
-    processes = [subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                 for arguments, environment in commands]
-    outputs = [process.communicate()[0] for process in processes]
+    """Starts (arguments, environment) pairs at once, and waits for all of them. None outlives it."""
+    processes = []
+    try:
+        for arguments, environment in commands:
+            processes.append(subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE,
+                                              stderr=subprocess.STDOUT, text=True))
+        outputs = [process.communicate()[0] for process in processes]
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
     for process, output in zip(processes, outputs):
         if process.returncode != 0:
             raise Failed(f'{" ".join(process.args)} exited with {process.returncode}:\n{output}')
@@ -108,7 +118,12 @@ def main():
     return 0 if good else 1
 
 
+def end_by_exception(number, _):
+    sys.exit(128 + number)
+
+
 if __name__ == '__main__':
+    signal.signal(signal.SIGTERM, end_by_exception)
     try:
         sys.exit(main())
     except Failed as failure:

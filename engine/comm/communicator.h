@@ -47,11 +47,12 @@ class Communicator {
   // To be asked before a recorded step with calls in it is launched. Throws: CommError if the group has ended.
   virtual void check_alive() {}
 
-  // A zero-filled tensor for what is exchanged again and again, as gradients are: where NCCL exchanges tensors of GPUs
-  // it lies in memory that NCCL has registered, from which it sends without copies; elsewhere, and where NCCL refuses,
-  // it is a tensor like any other, and results are the same. All ranks call it alike. Registered memory is only given
-  // back when the communicator ends, or by a later call; the tensor may outlive the communicator. Throws: as all calls;
-  // OutOfMemory.
+  // A zero-filled tensor for what is exchanged again and again, as gradients are: a tensor like any other, except where
+  // NCCL exchanges tensors of GPUs and HEDDLE_NCCL_MEMORY asks for memory that it has registered, from which it sends
+  // without copies. Results may differ in rounding then. All ranks call it alike, and exchange what lies in it at the
+  // same place, all of them or none. Registered memory is only given back when all communicators of the group in this
+  // process have ended; the tensor may outlive them. Throws: as all calls, also where NCCL fails to register what it
+  // has agreed to; OutOfMemory.
   Tensor make_exchanged(const Shape& shape, DType dtype, Device device);
   // Where the last of these tensors lies and, if a library has refused a better place, why: for reports.
   virtual std::string exchanged_memory() const { return "ordinary memory"; }

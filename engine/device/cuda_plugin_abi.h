@@ -14,7 +14,7 @@ struct NcclOptions;
 
 // Changes with every change of this struct. The C++ interfaces behind it (DeviceRuntime, Backend) have no number of
 // their own: the plugin must be of the same version as the library.
-inline constexpr int kCudaPluginAbi = 4;
+inline constexpr int kCudaPluginAbi = 5;
 
 struct CudaPluginAbi {
   int abi;                // kCudaPluginAbi as the plugin was built; always the first field

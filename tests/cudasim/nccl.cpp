@@ -41,6 +41,7 @@ ncclResult_t join(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
     clique = std::make_shared<Clique>();
     clique->size = ranks;
     clique->devices.assign(static_cast<std::size_t>(ranks), -1);
+    clique->registered.resize(static_cast<std::size_t>(ranks));
   }
   if (clique->size != ranks) return nccl_failure(ncclInvalidArgument, "ranks disagree about their number");
   if (clique->devices[static_cast<std::size_t>(rank)] != -1) {
@@ -51,6 +52,7 @@ ncclResult_t join(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
   }
   clique->devices[static_cast<std::size_t>(rank)] = device;
   ++clique->joined;
+  ++clique->alive;
   auto* made = new ncclComm{.clique = clique, .rank = rank, .device = device, .blocking = blocking};
   handle_created(kCommunicator, made);
   *comm = made;
@@ -85,7 +87,10 @@ ncclResult_t init_rank(const char* function, ncclComm_t* comm, int ranks, const 
 
 ncclResult_t free_communicator(ncclComm_t comm) {
   if (!is_communicator(comm)) return nccl_failure(ncclInvalidArgument, "no communicator");
-  drop_registrations(*comm);
+  if (--comm->clique->alive == 0) {
+    drop_registrations(*comm->clique);
+    comm->clique->calls.clear();
+  }
   handle_destroyed(kCommunicator, comm);
   delete comm;
   return ncclSuccess;
@@ -167,7 +172,7 @@ CUDASIM_API ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 CUDASIM_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const Lock lock;
-  if (is_communicator(comm) && !comm->registered.empty()) {
+  if (is_communicator(comm) && !comm->registered().empty()) {
     return nccl_failure(ncclInvalidUsage, "memory is still registered with the communicator");
   }
   return free_communicator(comm);
@@ -177,6 +182,7 @@ CUDASIM_API ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const Lock lock;
   if (!is_communicator(comm)) return nccl_failure(ncclInvalidArgument, "no communicator");
   leave_collectives(*comm);
+  notify_all();
   return free_communicator(comm);
 }
 
@@ -185,6 +191,7 @@ CUDASIM_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* er
   if (!is_communicator(comm) || error == nullptr) return nccl_failure(ncclInvalidArgument, "no communicator");
   *error = ncclSuccess;
   if (!comm->clique->complete() || !finish_windows(comm)) *error = ncclInProgress;
+  if (comm->failed != ncclSuccess) *error = comm->failed;
   if (sticky_error(comm->device) != cudaSuccess) *error = ncclUnhandledCudaError;
   if (const ncclResult_t result = injected_nccl("ncclCommGetAsyncError")) *error = result;
   return ncclSuccess;

@@ -112,12 +112,52 @@ std::vector<unsigned char> reduce(const CollectiveShape& shape, const std::vecto
   }
 }
 
+// The registration of a rank that a buffer of the call lies in, null if in none. Ends the process if NCCL was told
+// about it when the call was made, and does not know it any more.
+const Registration* registration_of(const Clique& clique, const CollectiveShape& shape, int rank, void* handle) {
+  if (handle == nullptr) return nullptr;
+  const auto& registered = clique.registered[static_cast<std::size_t>(rank)];
+  const auto found = registered.find(handle);
+  if (found == registered.end()) {
+    die("%s: rank %d's memory was registered when the call was made, and has been deregistered before it ran",
+        name_of(shape.kind), rank);
+  }
+  return &found->second;
+}
+
+// Where a buffer lies: in which window and at which place of it, or in none.
+struct WindowPlace {
+  std::optional<std::size_t> window{};
+  std::ptrdiff_t offset = 0;
+  bool operator==(const WindowPlace&) const = default;
+};
+
+// Ends the process unless all ranks that use the buffer are at one place of one window, or none is in a window: kernels
+// find the other ranks' memory by their own place. Returns whether they are in one.
+bool in_one_window(const CollectiveCall& call, bool sent) {
+  std::optional<WindowPlace> first;
+  for (int rank = 0; rank < call.clique->size; ++rank) {
+    if (sent && !gives(call.shape, rank)) continue;
+    const CollectiveCall::Buffers& buffers = call.buffers[static_cast<std::size_t>(rank)];
+    const Registration* const registration = registration_of(
+        *call.clique, call.shape, rank, sent ? buffers.send_registration : buffers.receive_registration);
+    WindowPlace place;
+    if (registration != nullptr && registration->window) {
+      place = {registration->window,
+               static_cast<const char*>(sent ? buffers.send : buffers.receive) - registration->data};
+    }
+    if (!first) first = place;
+    if (place == *first) continue;
+    die("%s: rank %d works at another place of windows, or outside of them, than others", name_of(call.shape.kind),
+        rank);
+  }
+  return first && first->window;
+}
+
 // Runs a complete collective: all inputs are read before anything is written.
 void run(const CollectiveCall& call) {
-  const auto of_first = call.places.empty() ? 0 : std::count(call.places.begin(), call.places.end(), call.places[0]);
-  if (of_first == static_cast<std::ptrdiff_t>(call.buffers.size())) {
-    mutable_counters().collectives_in_windows += of_first;
-  }
+  const bool sends_from_one = in_one_window(call, true);
+  if (in_one_window(call, false) && sends_from_one) mutable_counters().collectives_in_windows += call.clique->size;
   const CollectiveShape& shape = call.shape;
   const int ranks = static_cast<int>(call.buffers.size());
   const ElementType type = type_of(shape);
@@ -144,25 +184,6 @@ void run(const CollectiveCall& call) {
   }
 }
 
-// Ends the process if memory that NCCL was told about when the call was made is not known to it any more.
-void check_registration(const ncclComm& comm, const CollectiveShape& shape, void* registration) {
-  if (registration == nullptr || comm.registered.count(registration) != 0) return;
-  die("%s: rank %d's memory was registered when the call was made, and has been deregistered before it ran",
-      name_of(shape.kind), comm.rank);
-}
-
-// Where a rank's call works, if both of its buffers lie in windows.
-std::optional<WindowPlace> place_in_windows(const ncclComm& comm, const CollectiveCall::Buffers& buffers) {
-  const auto send = comm.registered.find(buffers.send_registration);
-  const auto receive = comm.registered.find(buffers.receive_registration);
-  if (send == comm.registered.end() || receive == comm.registered.end()) return {};
-  if (!send->second.window || !receive->second.window) return {};
-  return WindowPlace{.send_window = *send->second.window,
-                     .receive_window = *receive->second.window,
-                     .send_offset = static_cast<const char*>(buffers.send) - send->second.data,
-                     .receive_offset = static_cast<const char*>(buffers.receive) - receive->second.data};
-}
-
 // A rank queues its next collective: finds or makes the communicator's call of that number.
 std::shared_ptr<Collective> join(ncclComm_t comm, const CollectiveShape& shape,
                                  const CollectiveCall::Buffers& buffers) {
@@ -173,6 +194,7 @@ std::shared_ptr<Collective> join(ncclComm_t comm, const CollectiveShape& shape,
   if (place == nullptr) {
     place = std::make_shared<CollectiveCall>();
     place->shape = shape;
+    place->clique = comm->clique;
     place->buffers.resize(static_cast<std::size_t>(clique.size));
   }
   const std::shared_ptr<CollectiveCall> call = place;
@@ -185,10 +207,9 @@ std::shared_ptr<Collective> join(ncclComm_t comm, const CollectiveShape& shape,
     collective = make_collective(clique.size, [call] { run(*call); });
     call->collective = collective;
   }
-  check_registration(*comm, shape, buffers.send_registration);
-  check_registration(*comm, shape, buffers.receive_registration);
+  registration_of(clique, shape, comm->rank, buffers.send_registration);
+  registration_of(clique, shape, comm->rank, buffers.receive_registration);
   call->buffers[static_cast<std::size_t>(comm->rank)] = buffers;
-  if (const std::optional<WindowPlace> at = place_in_windows(*comm, buffers)) call->places.push_back(*at);
   call->ranks.push_back(comm->rank);
   call->threads.push_back(std::this_thread::get_id());
   if (static_cast<int>(call->ranks.size()) == clique.size) clique.calls.erase(number);
@@ -295,6 +316,15 @@ void leave_collectives(const ncclComm& comm) {
     if (collective == nullptr) continue;
     const auto found = std::find(call->ranks.begin(), call->ranks.end(), comm.rank);
     if (found == call->ranks.end()) continue;
+    const CollectiveCall::Buffers& buffers = call->buffers[static_cast<std::size_t>(comm.rank)];
+    for (void* const handle : {buffers.send_registration, buffers.receive_registration}) {
+      const Registration* const registration = registration_of(*comm.clique, call->shape, comm.rank, handle);
+      if (registration == nullptr || !registration->window || nccl_version() >= kWindowsEndSince) continue;
+      die("ncclCommAbort: rank %d waits in the windows of a %s, and NCCL %d's kernels there do not look at the flag "
+          "that "
+          "aborts them: on a real machine this hangs",
+          comm.rank, name_of(call->shape.kind), nccl_version());
+    }
     const auto i = found - call->ranks.begin();
     std::vector<std::weak_ptr<Op>>& joined = collective->joined;
     if (const OpPtr op = joined[static_cast<std::size_t>(i)].lock()) op->collective = nullptr;

@@ -31,12 +31,7 @@ struct CollectiveShape {
   bool operator==(const CollectiveShape&) const = default;
 };
 
-// Where a rank's two buffers lie in its windows.
-struct WindowPlace {
-  std::size_t send_window = 0, receive_window = 0;
-  std::ptrdiff_t send_offset = 0, receive_offset = 0;
-  bool operator==(const WindowPlace&) const = default;
-};
+struct Clique;
 
 // One collective of a communicator. The operations of the ranks own it by its Collective.
 struct CollectiveCall {
@@ -48,29 +43,12 @@ struct CollectiveCall {
     void* receive_registration = nullptr;
   };
   CollectiveShape shape;
+  std::shared_ptr<const Clique> clique;
   std::vector<Buffers> buffers;  // by rank
-  // Of the ranks that have come: at which place of which window the call works, if it does.
-  std::vector<WindowPlace> places;
   // Ranks, and the threads they came from, in the order of their coming.
   std::vector<int> ranks;
   std::vector<std::thread::id> threads;
   std::weak_ptr<Collective> collective;
-};
-
-// All ranks of one communicator.
-struct Clique {
-  int size = 0;
-  std::vector<int> devices;  // of the ranks that have come, -1 for the others
-  int joined = 0;
-  // Those that not all ranks have queued yet, by their number.
-  std::map<std::uint64_t, std::shared_ptr<CollectiveCall>> calls;
-  bool complete() const { return joined == size; }
-  // The windows of all ranks, in the order in which each rank registers them.
-  struct WindowCall {
-    std::size_t nbytes = 0;
-    int joined = 0;
-  };
-  std::vector<WindowCall> windows;
 };
 
 // Memory that a rank has registered: a buffer of its own, or its part of a window.
@@ -87,6 +65,26 @@ struct Registration {
   }
 };
 
+// All ranks of one communicator.
+struct Clique {
+  int size = 0;
+  std::vector<int> devices;  // of the ranks that have come, -1 for the others
+  int joined = 0;
+  int alive = 0;
+  // What each rank has registered, by handle. That of a rank that was aborted stays until no rank is alive: those of
+  // one process share it.
+  std::vector<std::map<void*, Registration>> registered{};
+  // Those that not all ranks have queued yet, by their number.
+  std::map<std::uint64_t, std::shared_ptr<CollectiveCall>> calls;
+  bool complete() const { return joined == size; }
+  // The windows of all ranks, in the order in which each rank registers them.
+  struct WindowCall {
+    std::size_t nbytes = 0;
+    int joined = 0;
+  };
+  std::vector<WindowCall> windows;
+};
+
 }  // namespace cudasim
 
 // The handle that NCCL leaves opaque.
@@ -96,9 +94,12 @@ struct ncclComm {
   int device = 0;
   std::uint64_t next_call = 0;
   bool blocking = true;
-  // By their handles.
-  std::map<void*, cudasim::Registration> registered{};
   std::size_t next_window = 0;
+  // What has failed behind a call that has returned.
+  ncclResult_t failed = ncclSuccess;
+  std::map<void*, cudasim::Registration>& registered() const {
+    return clique->registered[static_cast<std::size_t>(rank)];
+  }
 };
 
 namespace cudasim {
@@ -113,8 +114,8 @@ int nccl_version();
 bool finish_windows(ncclComm_t comm);
 // The handle of the registration that a range of memory lies in, null if there is none.
 void* find_registration(const ncclComm& comm, const void* data, std::size_t nbytes);
-// Forgets all of them.
-void drop_registrations(ncclComm& comm);
+// Forgets those of all ranks.
+void drop_registrations(Clique& clique);
 // Keeps the text for ncclGetLastError() and returns the result.
 ncclResult_t nccl_failure(ncclResult_t result, const std::string& text);
 bool is_communicator(ncclComm_t comm);
@@ -122,7 +123,10 @@ bool is_communicator(ncclComm_t comm);
 bool in_group();
 // Runs work now, or at the end of the group that the calling thread is in.
 ncclResult_t now_or_at_group_end(std::function<ncclResult_t()> work);
-// Takes this rank's operations out of collectives that not all ranks have joined, so that nobody waits for them.
+// Since then the kernels that work in windows look at the flag by which a communicator is aborted.
+constexpr int kWindowsEndSince = 22'907;
+// Takes this rank's operations out of collectives that not all ranks have joined, so that nobody waits for them. Those
+// that work in windows and do not look end the process.
 void leave_collectives(const ncclComm& comm);
 // The element type of an NCCL data type; false if the simulation does not have it.
 bool find_nccl_type(ncclDataType_t data_type, ElementType* type);

@@ -25,10 +25,10 @@ std::map<const char*, std::size_t>& own_memory() {
   static std::map<const char*, std::size_t> by_address;
   return by_address;
 }
-// The communicators that have registered something.
-std::vector<ncclComm*>& registering() {
-  static std::vector<ncclComm*> communicators;
-  return communicators;
+// Those whose ranks have registered something.
+std::vector<Clique*>& registering() {
+  static std::vector<Clique*> cliques;
+  return cliques;
 }
 
 void need_version(const char* function, int since) {
@@ -50,30 +50,41 @@ bool overlaps(const Registration& registration, const void* data, std::size_t nb
 
 // Remembers a registration; its handle is an allocated byte.
 ncclResult_t add(ncclComm_t comm, const Registration& registration, void** handle) {
-  for (const auto& [other, existing] : comm->registered) {
+  for (const auto& [other, existing] : comm->registered()) {
     if (overlaps(existing, registration.data, registration.nbytes)) {
       return nccl_failure(ncclInvalidUsage, "the memory is registered with the communicator already");
     }
   }
-  if (std::find(registering().begin(), registering().end(), comm) == registering().end()) registering().push_back(comm);
+  Clique* const clique = comm->clique.get();
+  if (std::count(registering().begin(), registering().end(), clique) == 0) registering().push_back(clique);
   *handle = new char;
   handle_created(kRegistration, *handle);
-  comm->registered.emplace(*handle, registration);
+  comm->registered().emplace(*handle, registration);
   return ncclSuccess;
 }
 
-void forget(ncclComm& comm, void* handle) {
-  comm.registered.erase(handle);
+void forget(std::map<void*, Registration>& registered, void* handle) {
+  registered.erase(handle);
   handle_destroyed(kRegistration, handle);
   delete static_cast<char*>(handle);
 }
 
+// What a test asked a deregistration to do: ncclInProgress stands for a peer that has stopped, for which it waits until
+// the communicator is aborted.
+ncclResult_t deregistration_fails(const char* function, ncclComm_t comm) {
+  const ncclResult_t result = injected_nccl(function);
+  if (result == ncclSuccess) return ncclSuccess;
+  if (result != ncclInProgress) return nccl_failure(result, "asked for");
+  while (is_communicator(comm)) wait_for_notification(10);
+  return nccl_failure(ncclInternalError, "the communicator was aborted");
+}
+
 ncclResult_t remove(ncclComm_t comm, void* handle, bool window) {
-  const auto found = comm->registered.find(handle);
-  if (found == comm->registered.end() || found->second.window.has_value() != window) {
+  const auto found = comm->registered().find(handle);
+  if (found == comm->registered().end() || found->second.window.has_value() != window) {
     return nccl_failure(ncclInvalidArgument, "nothing registered by that handle");
   }
-  forget(*comm, handle);
+  forget(comm->registered(), handle);
   return ncclSuccess;
 }
 
@@ -115,7 +126,7 @@ int nccl_version() { return policy().nccl_version == 0 ? NCCL_VERSION_CODE : pol
 
 bool finish_windows(ncclComm_t comm) {
   bool all = true;
-  for (auto& [handle, registration] : comm->registered) {
+  for (auto& [handle, registration] : comm->registered()) {
     if (registration.pending == nullptr) continue;
     if (comm->clique->windows[*registration.window].joined < comm->clique->size) {
       all = false;
@@ -128,15 +139,17 @@ bool finish_windows(ncclComm_t comm) {
 }
 
 void* find_registration(const ncclComm& comm, const void* data, std::size_t nbytes) {
-  for (const auto& [handle, registration] : comm.registered) {
+  for (const auto& [handle, registration] : comm.registered()) {
     if (registration.contains(data, nbytes)) return handle;
   }
   return nullptr;
 }
 
-void drop_registrations(ncclComm& comm) {
-  while (!comm.registered.empty()) forget(comm, comm.registered.begin()->first);
-  registering().erase(std::remove(registering().begin(), registering().end(), &comm), registering().end());
+void drop_registrations(Clique& clique) {
+  for (auto& registered : clique.registered) {
+    while (!registered.empty()) forget(registered, registered.begin()->first);
+  }
+  registering().erase(std::remove(registering().begin(), registering().end(), &clique), registering().end());
 }
 
 }  // namespace cudasim
@@ -164,10 +177,14 @@ CUDASIM_API ncclResult_t ncclMemFree(void* data) {
   if (data == nullptr) return ncclSuccess;
   const auto found = own_memory().find(static_cast<const char*>(data));
   if (found == own_memory().end()) return nccl_failure(ncclInvalidArgument, "not memory of ncclMemAlloc");
-  for (const ncclComm* comm : registering()) {
-    for (const auto& [handle, registration] : comm->registered) {
-      if (!overlaps(registration, data, found->second)) continue;
-      die("ncclMemFree: the memory is still registered with rank %d of a communicator, which may touch it", comm->rank);
+  for (const Clique* clique : registering()) {
+    for (std::size_t rank = 0; rank < clique->registered.size(); ++rank) {
+      for (const auto& [handle, registration] : clique->registered[rank]) {
+        if (!overlaps(registration, data, found->second)) continue;
+        die("ncclMemFree: the memory is still registered with rank %zu of a communicator, which may touch it until all "
+            "ranks of this process have ended",
+            rank);
+      }
     }
   }
   own_memory().erase(found);
@@ -182,6 +199,11 @@ CUDASIM_API ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, siz
   if (!is_communicator(comm) || handle == nullptr || !is_reachable(data, nbytes)) {
     return nccl_failure(ncclInvalidArgument, "no communicator, or no memory");
   }
+  // With NCCL_LOCAL_REGISTER=0 NCCL says yes and registers nothing.
+  if (injected_nccl("ncclCommRegister, without a handle") != ncclSuccess) {
+    *handle = nullptr;
+    return ncclSuccess;
+  }
   return add(comm, {.data = static_cast<const char*>(data), .nbytes = nbytes}, handle);
 }
 
@@ -189,6 +211,7 @@ CUDASIM_API ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle)
   const Lock lock;
   need_version("ncclCommDeregister", kBuffersSince);
   if (!is_communicator(comm)) return nccl_failure(ncclInvalidArgument, "no communicator");
+  if (const ncclResult_t result = deregistration_fails("ncclCommDeregister", comm)) return result;
   return remove(comm, handle, false);
 }
 
@@ -205,6 +228,11 @@ CUDASIM_API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, siz
   if (!is_own_memory(data, nbytes) || reinterpret_cast<std::uintptr_t>(data) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
     return nccl_failure(ncclInvalidArgument, "a window must begin at a page of ncclMemAlloc's memory");
   }
+  // A rank can also be refused after its call, which the others then wait for.
+  if (!comm->blocking && (comm->failed = injected_nccl("ncclCommWindowRegister, behind the call")) != ncclSuccess) {
+    nccl_failure(comm->failed, "asked for");
+    return ncclInProgress;
+  }
   if (const ncclResult_t result = join_window(comm, data, nbytes, reinterpret_cast<void**>(window))) return result;
   if (!comm->blocking) return finish_windows(comm) ? ncclSuccess : ncclInProgress;
   return now_or_at_group_end([comm] { return wait_for_window(comm); });
@@ -214,6 +242,7 @@ CUDASIM_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t 
   const Lock lock;
   need_version("ncclCommWindowDeregister", kWindowsSince);
   if (!is_communicator(comm)) return nccl_failure(ncclInvalidArgument, "no communicator");
+  if (const ncclResult_t result = deregistration_fails("ncclCommWindowDeregister", comm)) return result;
   return remove(comm, window, true);
 }
 

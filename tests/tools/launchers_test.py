@@ -23,12 +23,15 @@ SKIPPED = 77
 # Seconds that a rank waits for another one, and that everything may take beyond it.
 PATIENCE, SLACK = 10, 50
 
+# Stands for a folder of the test.
+LOGS = 'LOGS'
 # Where alternatives exist, the names that are MPICH's own. torchrun of PyTorch 1.13 fails on Python 3.11 unless it is told
-# to redirect something.
+# to redirect something. Any free port, since tests run beside each other.
+TORCHRUN = ['torchrun', '--no_python', '--nproc_per_node', '2', '--log_dir', LOGS]
 COMMANDS = {
     'mpich': [['mpiexec.hydra', '-n', '2'], ['mpiexec.mpich', '-n', '2']],
-    'torchrun': [['torchrun', '--no_python', '--nproc_per_node', '2', '--standalone'],
-                 ['torchrun', '--no_python', '--nproc_per_node', '2', '--redirects', '1', '--tee', '1']],
+    'torchrun': [TORCHRUN + ['--standalone'],
+                 TORCHRUN + ['--rdzv_backend', 'c10d', '--rdzv_endpoint', 'localhost:0', '--redirects', '1', '--tee', '1']],
     'srun': [['srun', '--immediate=10', '-N', '1', '-n', '2']],
 }
 # Ranks that torchrun starts would share one thread count.
@@ -37,13 +40,19 @@ ENVIRONMENT = {name: value for name, value in os.environ.items()
                and name not in ('RANK', 'WORLD_SIZE')}
 
 
+def in_folder(command, folder):
+    return [os.path.join(folder, 'logs') if argument == LOGS else argument for argument in command]
+
+
 def working_command(launcher):
     """The command that starts two processes; None if none does."""
     for command in COMMANDS[launcher]:
         if shutil.which(command[0]) is None:
             continue
         try:
-            works = subprocess.run(command + ['true'], capture_output=True, check=False, timeout=60, env=ENVIRONMENT)
+            with tempfile.TemporaryDirectory(prefix='heddle-launcher-') as folder:
+                works = subprocess.run(in_folder(command, folder) + ['true'], capture_output=True, check=False,
+                                       timeout=60, env=ENVIRONMENT)
         except subprocess.TimeoutExpired:
             continue
         if works.returncode == 0:
@@ -52,12 +61,13 @@ def working_command(launcher):
 
 
 class Launcher(unittest.TestCase):
-    command = []
+    found = []
 
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix='heddle-launcher-')
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.addCleanup(kill_processes, PROGRAM, self.folder)
+        self.command = in_folder(self.found, self.folder)
         self.data = os.path.join(self.folder, 'data')
         write_dataset(self.data, 97, 20)
 
@@ -72,7 +82,8 @@ class Launcher(unittest.TestCase):
             process.wait()
 
     def test_two_processes_train_what_two_threads_train(self):
-        subprocess.run(self.arguments('threads', '--epochs', '2', '--ranks', '2'), check=True, capture_output=True)
+        subprocess.run(self.arguments('threads', '--epochs', '2', '--ranks', '2'), check=True, capture_output=True,
+                       timeout=100, env=ENVIRONMENT)
         result = subprocess.run(self.command + self.arguments('processes', '--epochs', '2'), capture_output=True,
                                 text=True, check=False, timeout=100, env=ENVIRONMENT)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
@@ -99,7 +110,7 @@ class Launcher(unittest.TestCase):
         wait_until(lambda: not program_processes(PROGRAM, self.folder), 20)
         self.assertEqual(program_processes(PROGRAM, self.folder), [])
         check = subprocess.run([PROGRAM, 'eval', '--checkpoint', os.path.join(self.folder, 'run')],
-                               capture_output=True, text=True, check=False)
+                               capture_output=True, text=True, check=False, timeout=100, env=ENVIRONMENT)
         self.assertEqual(check.returncode, 0, check.stderr)
 
     def test_wrong_flags_end_the_job(self):
@@ -116,5 +127,5 @@ if __name__ == '__main__':
     if found is None:
         print(f'{sys.argv[3]} or Gloo is missing, or it starts nothing')
         sys.exit(SKIPPED)
-    Launcher.command = found
+    Launcher.found = found
     unittest.main(argv=sys.argv[:1])

@@ -4,12 +4,18 @@ measures on a machine that builds at the same time means nothing, and is not loo
 
     rank_speed_test.py SCRIPT PROGRAM HAS_GLOO
 """
+import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
-SCRIPT, PROGRAM = sys.argv[1:3]
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+from program_runs import kill_processes, program_processes, wait_until  # noqa: E402
+
+SCRIPT, PROGRAM = sys.argv[1], os.path.realpath(sys.argv[2])
 SKIPPED = 77
 
 
@@ -28,6 +34,18 @@ class RankSpeed(unittest.TestCase):
         self.assertAlmostEqual(ratios[1], speeds[2] / speeds[1], delta=0.01)
         self.assertEqual(result.returncode, 1 if 'MISSED' in result.stdout else 0)
         self.assertEqual(result.stdout.count('MISSED') + result.stdout.count('reached'), 2)
+
+    def test_when_it_is_terminated_its_runs_and_their_folder_are_gone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.addCleanup(kill_processes, PROGRAM, folder)
+            script = subprocess.Popen([sys.executable, SCRIPT, '--heddle', PROGRAM, '--epochs', '100000'],
+                                      stdout=subprocess.DEVNULL, env={**os.environ, 'TMPDIR': folder})
+            self.addCleanup(script.kill)
+            self.assertTrue(wait_until(lambda: program_processes(PROGRAM, folder), 60))
+            script.terminate()
+            self.assertEqual(script.wait(timeout=30), 128 + 15)
+            self.assertEqual(program_processes(PROGRAM, folder), [])
+            self.assertEqual(os.listdir(folder), [])
 
     def test_a_program_that_fails_is_no_verdict(self):
         result = run('--heddle', '/bin/false', '--rounds', '1', '--epochs', '2')

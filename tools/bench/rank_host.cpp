@@ -11,6 +11,7 @@
 #include "nccl_comm/nccl_communicator.h"
 #include "nccl_comm/rank_threads.h"
 #include "tools/bench/arguments.h"
+#include "tools/rank_group.h"
 #include "tools/rank_process.h"
 #include "tools/usage_error.h"
 
@@ -50,6 +51,7 @@ void RankHost::run(const std::string& backend, int ranks, const std::function<vo
     if (backend == "in-process") return comm::run_rank_threads(ranks, options_, body);
     if (backend == "gloo") return comm::run_rank_threads(comm::make_gloo_group(ranks, options_), body);
     if (backend == "nccl") {
+      check_nccl_memory_setting();
       return comm::run_rank_threads(comm::make_nccl_group({devices_.begin(), devices_.begin() + ranks}, options_),
                                     body);
     }

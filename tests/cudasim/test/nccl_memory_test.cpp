@@ -1,5 +1,9 @@
 // Memory of the simulated NCCL: what it registers and refuses, and which collectives lie in windows. What ends the
 // process is in nccl_test.cpp.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "tests/cudasim/cudasim.h"
 #include "tests/cudasim/test/rank_threads.h"
 #include "tests/support/catch.h"
@@ -85,9 +89,8 @@ TEST_CASE("NCCL: without waiting a window is there once all ranks have come to i
   CHECK(leaks().empty());
 }
 
-TEST_CASE("NCCL: a collective counts as in windows if it is at the same place of one on all ranks") {
-  // By rank: where its numbers begin in its window.
-  const std::vector<std::size_t> offsets = GENERATE(std::vector<std::size_t>{64, 64}, std::vector<std::size_t>{0, 64});
+TEST_CASE("NCCL: a collective counts as in windows if it is in one, and else works from where its numbers are") {
+  const bool in_window = GENERATE(true, false);
   fresh_machine(2);
   std::vector<int> sums(2);
   run_ranks(2, [&](Rank& rank) {
@@ -96,7 +99,8 @@ TEST_CASE("NCCL: a collective counts as in windows if it is at the same place of
     ncclWindow_t window = nullptr;
     require_ok(ncclMemAlloc(&memory, 4096));
     require_ok(ncclCommWindowRegister(rank.comm, memory, 4096, &window, NCCL_WIN_COLL_SYMMETRIC));
-    void* const data = static_cast<char*>(memory) + offsets[index];
+    const NumberArray ordinary(16);
+    void* const data = in_window ? static_cast<char*>(memory) + 64 : ordinary.data();
     require_ok(cudaMemsetAsync(data, 1, sizeof(int), rank.stream));
     require_ok(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, rank.comm, rank.stream));
     require_ok(cudaMemcpyAsync(&sums[index], data, sizeof(int), cudaMemcpyDeviceToHost, rank.stream));
@@ -106,7 +110,51 @@ TEST_CASE("NCCL: a collective counts as in windows if it is at the same place of
   });
   CHECK(sums == std::vector<int>{0x02020202, 0x02020202});
   CHECK(counters().collectives == 2);
-  CHECK(counters().collectives_in_windows == (offsets[0] == offsets[1] ? 2 : 0));
+  CHECK(counters().collectives_in_windows == (in_window ? 2 : 0));
+}
+
+TEST_CASE(
+    "NCCL: since 2.29.7 a communicator is aborted in a window too, and keeps its memory until the last one ends") {
+  fresh_machine(2);
+  set_nccl_version(22907);
+  std::vector<void*> memory(2);
+  std::atomic<int> aborted{0};
+  run_ranks(2, [&](Rank& rank) {
+    const auto index = static_cast<std::size_t>(rank.index);
+    ncclWindow_t window = nullptr;
+    require_ok(ncclMemAlloc(&memory[index], 4096));
+    require_ok(ncclCommWindowRegister(rank.comm, memory[index], 4096, &window, NCCL_WIN_COLL_SYMMETRIC));
+    if (rank.index == 0) {
+      require_ok(ncclAllReduce(memory[0], memory[0], 8, ncclFloat32, ncclSum, rank.comm, rank.stream));
+    }
+    require_ok(ncclCommAbort(rank.comm));
+    rank.comm = nullptr;
+    ++aborted;
+    while (aborted < 2) std::this_thread::yield();
+    require_ok(ncclMemFree(memory[index]));
+  });
+  set_nccl_version(0);
+  CHECK(leaks().empty());
+}
+
+TEST_CASE("NCCL: a deregistration that waits for a peer ends when the communicator is aborted") {
+  fresh_machine(1);
+  ncclComm_t comm = nullptr;
+  require_ok(ncclCommInitAll(&comm, 1, nullptr));
+  void *memory = nullptr, *handle = nullptr;
+  require_ok(ncclMemAlloc(&memory, 4096));
+  require_ok(ncclCommRegister(comm, memory, 4096, &handle));
+  fail_nth_library_call("ncclCommDeregister", 1, ncclInProgress);
+  std::atomic<ncclResult_t> result{ncclSuccess};
+  std::thread waiting([&] { result = ncclCommDeregister(comm, handle); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(result == ncclSuccess);
+  require_ok(ncclCommAbort(comm));
+  waiting.join();
+  CHECK(result == ncclInternalError);
+  clear_failures();
+  require_ok(ncclMemFree(memory));
+  CHECK(leaks().empty());
 }
 
 }  // namespace cudasim::test

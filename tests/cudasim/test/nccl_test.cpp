@@ -246,6 +246,11 @@ TEST_CASE("NCCL: what would hang or mix up data ends the process and is named") 
       Planted{"missing_rank", "1 of 2 ranks came"}, Planted{"crossed", "cyclic wait"},
       Planted{"missing_window", "waits for others"}, Planted{"other_window", "registers a window of"},
       Planted{"freed_window", "is still registered"}, Planted{"deregistered", "has been deregistered before it ran"},
+      Planted{"deregistered_early", "has been deregistered before it ran"},
+      Planted{"other_place", "works at another place of windows"},
+      Planted{"half_in_window", "works at another place of windows"},
+      Planted{"aborted_in_window", "NCCL 22809's kernels there do not look at the flag"},
+      Planted{"freed_before_the_last", "until all ranks of this process have ended"},
       Planted{"too_new", "NCCL 21805 does not have it"});
   CAPTURE(planted.name);
   const heddle::test::ProcessResult result =

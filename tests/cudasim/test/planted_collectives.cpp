@@ -1,7 +1,9 @@
 // Collective calls that hang or corrupt data on real hardware. Each runs in a process of its own, which the simulated
 // NCCL must end with a report; nccl_test.cpp reads it.
+#include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "tests/cudasim/cudasim.h"
 #include "tests/cudasim/test/rank_threads.h"
@@ -101,6 +103,69 @@ void deregistered() {
   });
 }
 
+// The same while the other rank has not come yet.
+void deregistered_early() {
+  std::atomic<bool> gone{false};
+  run_ranks(2, [&](Rank& rank) {
+    const Window window(rank, 4096);
+    while (rank.index == 1 && !gone) std::this_thread::yield();
+    require_ok(ncclAllReduce(window.data, window.data, 8, ncclFloat32, ncclSum, rank.comm, rank.stream));
+    if (rank.index == 0) require_ok(ncclCommWindowDeregister(rank.comm, window.window));
+    gone = true;
+    require_ok(cudaStreamSynchronize(rank.stream));
+  });
+}
+
+// One rank sums from elsewhere in its window.
+void other_place() {
+  run_ranks(2, [](Rank& rank) {
+    const Window window(rank, 4096);
+    void* const data = static_cast<char*>(window.data) + 64 * rank.index;
+    require_ok(ncclAllReduce(data, data, 8, ncclFloat32, ncclSum, rank.comm, rank.stream));
+    require_ok(cudaStreamSynchronize(rank.stream));
+  });
+}
+
+// One rank sums from memory that is in no window.
+void half_in_window() {
+  run_ranks(2, [](Rank& rank) {
+    const Window window(rank, 4096);
+    const NumberArray x(8);
+    void* const data = rank.index == 0 ? window.data : x.data();
+    require_ok(ncclAllReduce(data, data, 8, ncclFloat32, ncclSum, rank.comm, rank.stream));
+    require_ok(cudaStreamSynchronize(rank.stream));
+  });
+}
+
+// One rank leaves its all-reduce in a window out, and the other one aborts, with a library whose kernels do not see it.
+void aborted_in_window() {
+  set_nccl_version(22809);
+  run_ranks(2, [](Rank& rank) {
+    const Window window(rank, 4096);
+    if (rank.index == 1) return;
+    require_ok(ncclAllReduce(window.data, window.data, 8, ncclFloat32, ncclSum, rank.comm, rank.stream));
+    require_ok(ncclCommAbort(rank.comm));
+  });
+}
+
+// A rank is aborted and frees its memory while another one of its process lives.
+void freed_before_the_last() {
+  std::atomic<int> made{0};
+  std::atomic<bool> freed{false};
+  run_ranks(2, [&](Rank& rank) {
+    const Window window(rank, 4096);
+    ++made;
+    while (made < 2) std::this_thread::yield();
+    if (rank.index == 0) {
+      require_ok(ncclCommAbort(rank.comm));
+      rank.comm = nullptr;
+      require_ok(ncclMemFree(window.data));
+      freed = true;
+    }
+    while (!freed) std::this_thread::yield();
+  });
+}
+
 // A function that the library of this version has not.
 void too_new() {
   set_nccl_version(21805);
@@ -116,9 +181,20 @@ int main(int count, char** arguments) {
   const struct {
     const char* name;
     void (*run)();
-  } faults[] = {{"mismatch", mismatch},         {"missing_call", missing_call},     {"missing_rank", missing_rank},
-                {"crossed", crossed},           {"missing_window", missing_window}, {"other_window", other_window},
-                {"freed_window", freed_window}, {"deregistered", deregistered},     {"too_new", too_new}};
+  } faults[] = {{"mismatch", mismatch},
+                {"missing_call", missing_call},
+                {"missing_rank", missing_rank},
+                {"crossed", crossed},
+                {"missing_window", missing_window},
+                {"other_window", other_window},
+                {"freed_window", freed_window},
+                {"deregistered", deregistered},
+                {"deregistered_early", deregistered_early},
+                {"other_place", other_place},
+                {"half_in_window", half_in_window},
+                {"aborted_in_window", aborted_in_window},
+                {"freed_before_the_last", freed_before_the_last},
+                {"too_new", too_new}};
   for (const auto& fault : faults) {
     if (count != 2 || std::strcmp(arguments[1], fault.name) != 0) continue;
     fault.run();
