@@ -123,7 +123,7 @@ void check_recorded(const cudasim::Counters& used) {
 }
 
 std::shared_ptr<nn::Module> two_batch_norms() {
-  // A bias under a batch norm has the gradient 0, which is a fill.
+  // A bias under a batch norm has the gradient 0, which a kernel of its own writes before it is exchanged.
   const nn::Conv2dOptions conv{.kernel_size = 3, .stride = 2, .padding = 1, .bias = false};
   return std::make_shared<nn::Sequential>(
       std::vector<std::shared_ptr<nn::Module>>{
